@@ -11,4 +11,3 @@
 pub mod filter;
 pub mod ledger;
 pub mod repo_tx;
-pub mod retain;

@@ -32,7 +32,6 @@ pub mod schedule;
 pub mod services;
 pub mod settings;
 mod shutdown;
-mod store_ids;
 pub mod store_io;
 mod sweep;
 mod tracking;

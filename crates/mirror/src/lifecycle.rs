@@ -36,7 +36,6 @@ use crate::schedule::Schedule;
 use crate::services::{Rules, Services};
 use crate::settings::MirrorSettings;
 use crate::shutdown::Shutdown;
-use crate::store_ids::ensure_ids;
 use crate::sweep::Sweeper;
 use crate::sweep::queue::Sweeps;
 use crate::tracking::Tracking;
@@ -400,9 +399,8 @@ async fn build_services(
 ) -> Result<Services, StartError> {
     let view = store.view();
     let counters = view.counters()?;
-    let clock = Arc::new(Clock::resume(counters.last_tick, view.lived()?));
+    let clock = Arc::new(Clock::resume(counters.last_tick));
     let generation = filter_in_force(settings, &store, clock.time()).await?;
-    ensure_ids(&store).await?;
     let mut tracked = std::collections::HashSet::new();
     let mut found = std::collections::HashMap::new();
     for row in view.tracked() {

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use crate::codec::RowFault;
 use crate::engine::EngineError;
 use crate::table::Table;
-use crate::table::meta::LogId;
-use gapless_core::retain::{ConsumerKey, PositionError};
 
 /// Why the store did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -28,9 +26,6 @@ pub enum StoreError {
     /// A bug in Gapless: the change contradicts itself or the store.
     #[error(transparent)]
     Refused(#[from] Contradiction),
-    /// A consumer of the log asked for something that would lose or repeat rows.
-    #[error(transparent)]
-    Consumer(#[from] ConsumerError),
     /// A bug in Gapless outside the store's threads, such as a panic in a read; other work is not
     /// affected.
     #[error("{0}")]
@@ -86,10 +81,7 @@ impl StoreError {
     /// Whether the store cannot write anything before a restart.
     pub fn is_final(&self) -> bool {
         match self {
-            StoreError::Row { .. }
-            | StoreError::Refused(_)
-            | StoreError::Consumer(_)
-            | StoreError::Fault(_) => false,
+            StoreError::Row { .. } | StoreError::Refused(_) | StoreError::Fault(_) => false,
             #[cfg(feature = "engine")]
             StoreError::Full(_) => false,
             _ => true,
@@ -130,29 +122,6 @@ mod beside {
             StoreError::Frames(Arc::new(error))
         }
     }
-}
-
-/// Why a change of a consumer's position was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConsumerError {
-    #[error("the consumer {key:?} is not registered")]
-    Unknown { key: ConsumerKey },
-    #[error("the consumer {name} is registered already")]
-    Registered { name: Arc<str> },
-    #[error(
-        "the consumer {name} has followed the log {given}, and this store has {}; its position means nothing here. It has to begin again with a walk",
-        log.map_or_else(|| "no log yet".to_owned(), |log| format!("the log {log}"))
-    )]
-    OtherLog {
-        name: Arc<str>,
-        given: LogId,
-        log: Option<LogId>,
-    },
-    #[error("the consumer {name}: {error}")]
-    Position {
-        name: Arc<str>,
-        error: PositionError,
-    },
 }
 
 /// Why a change was refused: it contradicts itself or the store. Either the code that made

@@ -8,6 +8,7 @@ use gapless_atp::limits;
 use gapless_core::ledger::{Head, Held, Repo};
 
 use crate::change::{Change, EntryContent, LogEntry, RecordOp, Records, RepoChange};
+use crate::engine::Slice;
 use crate::error::Contradiction;
 use crate::table::log::ROW_OPS;
 use crate::table::record::{self, RecordRow};
@@ -20,9 +21,8 @@ pub(crate) const ENTRY_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub struct PreparedChange {
     pub(crate) change: Box<Change>,
-    /// The rows of the change's records, in the order of its operations, without their log
-    /// numbers; `None` deletes.
-    pub(crate) rows: Vec<Option<Vec<u8>>>,
+    /// The rows of the change's records, in the order of its operations; `None` deletes.
+    pub(crate) rows: Vec<Option<Slice>>,
     bytes: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn prepare(change: Change) -> Result<PreparedChange, Contradiction> {
     })
 }
 
-fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Vec<u8>>>, Contradiction> {
+fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Slice>>, Contradiction> {
     for frame in &change.park {
         check_frame(&frame.frame)?;
     }
@@ -71,7 +71,7 @@ fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Vec<u8>>>, Contradic
         }
         EntryContent::Account
         | EntryContent::Shown
-        | EntryContent::Identity(_)
+        | EntryContent::Identity
         | EntryContent::Purge => Ok(Vec::new()),
     }
 }
@@ -135,19 +135,18 @@ fn check_frame(frame: &[u8]) -> Result<(), Contradiction> {
     }
 }
 
-/// Encodes the records as rows of the table, without their log numbers. Takes the records' bytes
-/// out of the operations.
-fn encode_records(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Vec<u8>>> {
+/// Encodes the records as rows of the table. Takes the records' bytes out of the
+/// operations.
+fn encode_records(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Slice>> {
     let row = |op: &mut RecordOp| {
         let put = op.put.as_mut()?;
         let bytes = put.bytes.take();
         let row = RecordRow {
-            seq: 0,
             rev: head.rev,
             cid: put.cid,
             bytes: bytes.as_deref(),
         };
-        Some(record::encode(&row))
+        Some(Slice::from(record::encode(&row)))
     };
     ops.iter_mut().map(row).collect()
 }

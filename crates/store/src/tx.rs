@@ -13,7 +13,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Host, HostId, RepoId, UpstreamId};
 
 use crate::codec::{RowFault, RowWriter};
-use crate::engine::{KeyRange, RawBatch, RawRow, RawWrite, Slice, View};
+use crate::engine::{RawBatch, RawRow, RawWrite, Slice, View};
 use crate::error::StoreError;
 use crate::row_cache::{RowCache, SMALL_CELLS};
 use crate::table::meta::{self, Counters};
@@ -192,50 +192,6 @@ impl Tx {
             apply_write(&mut rows, &key.bytes, value);
         }
         Ok(rows.into_iter().collect())
-    }
-
-    /// Whether the group so far deletes a row of the view.
-    fn is_deleted(&self, table: Table, key: &Slice) -> bool {
-        let overlay = &self.overlays[table as usize];
-        let written = overlay.get(&OverlayKey::new(key.clone()));
-        let below = || {
-            let batch = self.below.as_ref()?;
-            Some(&find_write(batch, table, key)?.value)
-        };
-        written.or_else(below).is_some_and(Option::is_none)
-    }
-
-    /// The first rows of a table, at most `count`, with the writes of the group so far.
-    pub(crate) fn first_rows(&self, table: Table, count: usize) -> Result<Vec<RawRow>, StoreError> {
-        let mut rows = BTreeMap::new();
-        // Deleted rows make room for as many more.
-        let mut stored = self.view.range(table, KeyRange::all());
-        let mut live = 0;
-        while live < count
-            && let Some(row) = stored.next()
-        {
-            let (key, value) = row?;
-            live += usize::from(!self.is_deleted(table, &key));
-            rows.insert(key, value);
-        }
-        let end = rows.last_key_value().map(|(key, _)| key.clone());
-        let complete = stored.next().is_none();
-        let within = |key: &Slice| complete || end.as_ref().is_some_and(|end| key <= end);
-        if let Some(batch) = &self.below {
-            let written = &batch.writes[insert_index(batch, table, &[])..];
-            let written = written.iter().take_while(|write| write.table == table);
-            for RawWrite { key, value, .. } in written {
-                if within(key) {
-                    apply_write(&mut rows, key, value);
-                }
-            }
-        }
-        for (key, value) in &self.overlays[table as usize] {
-            if within(&key.bytes) {
-                apply_write(&mut rows, &key.bytes, value);
-            }
-        }
-        Ok(rows.into_iter().take(count).collect())
     }
 
     pub fn put(&mut self, table: Table, key: impl Into<Slice>, row: impl Into<Slice>) {

@@ -84,28 +84,12 @@ pub fn set_account(
     }
     match (state, host_itself) {
         (Account::Deleted, true) => {
-            begin_grace(now, repo);
+            repo.deleted_at.get_or_insert(now.time);
             repo.hearsay = None;
         }
         (Account::Deleted, false) => {}
-        _ => {
-            end_grace(repo);
-            repo.hearsay = None;
-        }
+        _ => (repo.deleted_at, repo.hearsay) = (None, None),
     }
-}
-
-/// Begins the grace period before a purge, unless it has begun.
-pub(crate) fn begin_grace(now: Now, repo: &mut Repo) {
-    if repo.deleted_at.is_none() {
-        repo.deleted_at = Some(now.time);
-        repo.deleted_lived = Some(now.lived);
-    }
-}
-
-/// Ends the grace period, because the account is not known to be deleted any more.
-pub(crate) fn end_grace(repo: &mut Repo) {
-    (repo.deleted_at, repo.deleted_lived) = (None, None);
 }
 
 /// Owes a resolve, because the host closed the account: a host does so when an account
@@ -142,7 +126,6 @@ pub fn is_purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
 /// was known about the held state counts no more.
 pub fn purge_row(now: Now, repo: &mut Repo) {
     repo.held = Default::default();
-    repo.handle = None;
     repo.trail = Default::default();
     repo.behind = None;
     repo.first_rev_since_reset = None;

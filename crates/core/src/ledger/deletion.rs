@@ -119,7 +119,7 @@ pub fn sweep_missed(
         return false;
     }
     repo.hearsay = None;
-    account::begin_grace(now, repo);
+    repo.deleted_at.get_or_insert(now.time);
     true
 }
 

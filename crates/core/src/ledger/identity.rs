@@ -5,7 +5,7 @@
 //! already seen moves nothing. After a move the held state stays, because it is still an
 //! exact state, but nothing is known about what came after it.
 
-use gapless_atp::syntax::{DidMethod, Handle};
+use gapless_atp::syntax::DidMethod;
 
 use super::account;
 use super::cover::{self, Covers};
@@ -15,13 +15,11 @@ use super::state::{Account, DebtReason, DocumentKeys, HostId, KeyBytes, Repo, Si
 use super::time::{Now, Tick};
 
 /// The content of a DID document, with its version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document {
     pub host: Option<HostId>,
     /// The signing key, if the document names a usable one.
     pub key: Option<KeyBytes>,
-    /// The handle that the document claims, not verified.
-    pub handle: Option<Handle>,
     /// Grows with every change of the document.
     pub version: u64,
     /// Whether the DID was given up for good.
@@ -46,7 +44,7 @@ pub fn resolved(
     let newer = document.version > repo.document;
     repo.document = document.version;
     if !document.tombstoned {
-        remember_owner(now, repo, asked, document);
+        remember_key(now, repo, asked, document.key);
     }
     let owed = repo.debt.resolve.is_some();
     debt::pay(now, repo, DebtKind::Resolve, asked);
@@ -59,7 +57,7 @@ pub fn resolved(
     }
     if newer && repo.account == Account::Deleted {
         // Perhaps the directory reported the deletion and has withdrawn it: ask the host.
-        account::end_grace(repo);
+        repo.deleted_at = None;
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
     if document.host == repo.host {
@@ -87,14 +85,13 @@ pub fn resolved(
     debt::retry_soon(now, repo);
 }
 
-/// Remembers the owner's handle and key, and the key before it. A document that was requested
+/// Remembers the owner's key, and the key before it. A document that was requested
 /// before the one already read changes nothing.
-fn remember_owner(now: Now, repo: &mut Repo, asked: Tick, document: &Document) {
-    let (old, key) = (repo.signing, document.key);
+fn remember_key(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
+    let old = repo.signing;
     if old.is_some_and(|old| old.asked > asked) {
         return;
     }
-    repo.handle = document.handle.clone();
     let former = match old {
         Some(old) if old.key != key && old.key.is_some() => {
             // The held state was signed with the previous key.

@@ -2,20 +2,19 @@
 //! account state or identity. A new account state or identity is logged before the entries that
 //! depend on it.
 
-use super::step::{Claim, EntryContent, IdentityParts, LogEntry, RepoChange, SourceEvent};
+use super::step::{Claim, EntryContent, LogEntry, RepoChange, SourceEvent};
 use super::{Arrival, RepoTx};
 use crate::ledger::account::{self, is_hidden};
 use crate::ledger::notice::DropReason;
 use crate::ledger::{Account, Head, Held, HostId, KeyBytes, Now, Repo, RepoId, Time};
-use gapless_atp::syntax::{Did, Handle};
+use gapless_atp::syntax::Did;
 
 /// The part of a row whose changes are logged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LoggedState {
     account: Account,
     host: Option<HostId>,
     key: Option<KeyBytes>,
-    handle: Option<Handle>,
 }
 
 impl LoggedState {
@@ -24,16 +23,6 @@ impl LoggedState {
             account: repo.account,
             host: repo.host,
             key: repo.signing.and_then(|signing| signing.key),
-            handle: repo.handle.clone(),
-        }
-    }
-
-    /// Which parts of the identity differ from those that the log shows.
-    fn changed_from(&self, logged: &LoggedState) -> IdentityParts {
-        IdentityParts {
-            host: self.host != logged.host,
-            key: self.key != logged.key,
-            handle: self.handle != logged.handle,
         }
     }
 }
@@ -73,8 +62,6 @@ impl RepoTx {
     /// Removes everything that is held and parked of the repository.
     pub fn purge(&mut self, now: Now) {
         account::purge_row(now, &mut self.repo);
-        // The purge itself tells that the handle is gone.
-        self.logged.handle = None;
         self.drop_frames(DropReason::Superseded);
         self.step(Some(entry(now.time, EntryContent::Purge)));
         self.held = self.repo.held;
@@ -108,9 +95,8 @@ impl RepoTx {
             }));
         }
         let now = LoggedState::of(&self.repo);
-        let changed = now.changed_from(&self.logged);
-        if changed.host || changed.key || changed.handle {
-            self.step(Some(entry(at, EntryContent::Identity(changed))));
+        if now.host != self.logged.host || now.key != self.logged.key {
+            self.step(Some(entry(at, EntryContent::Identity)));
         }
         self.logged = now;
     }

@@ -60,18 +60,10 @@ pub enum EntryContent {
     /// The account's state changed, and the repository is shown again. In the same batch, a second
     /// log row after this one names the repository's head; the frame belongs to that second row.
     Shown,
-    /// The host, the signing key or the handle changed.
-    Identity(IdentityParts),
+    /// The host or the key changed.
+    Identity,
     /// Everything that is held of the repository is deleted.
     Purge,
-}
-
-/// Which parts of an account's identity changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IdentityParts {
-    pub host: bool,
-    pub key: bool,
-    pub handle: bool,
 }
 
 /// Operations that lead from the held state to the state of the row.
@@ -167,7 +159,7 @@ impl LogEntry {
                 .sum(),
             EntryContent::Account
             | EntryContent::Shown
-            | EntryContent::Identity(_)
+            | EntryContent::Identity
             | EntryContent::Purge => 0,
         };
         ops + self.frame.as_ref().map_or(0, Vec::len)

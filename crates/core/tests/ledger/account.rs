@@ -193,7 +193,6 @@ fn a_tombstoned_did_is_deleted() {
     let now = scenario.now();
     let gone = identity::Document {
         key: None,
-        handle: None,
         host: None,
         version: 2,
         tombstoned: true,

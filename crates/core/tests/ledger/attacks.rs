@@ -109,7 +109,6 @@ fn a_sweep_says_nothing_of_what_had_no_head_to_compare() {
     let began = Now {
         tick: page.at,
         time: scenario.time,
-        lived: Lived::default(),
     };
     sweep::finish(&mut scenario.host, began);
     scenario.apply(&note, 6, 6);
@@ -234,7 +233,6 @@ fn a_tombstone_that_was_taken_back_purges_nothing() {
         let now = scenario.now();
         let document = Document {
             key: None,
-            handle: None,
             host: Some(HOST),
             version,
             tombstoned,

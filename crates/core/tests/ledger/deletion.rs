@@ -185,7 +185,6 @@ fn a_directory_that_takes_its_word_back_leaves_no_hearsay() {
     let now = scenario.now();
     let gone = identity::Document {
         key: None,
-        handle: None,
         host: None,
         version: 2,
         tombstoned: true,

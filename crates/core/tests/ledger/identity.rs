@@ -198,7 +198,6 @@ fn a_head_that_is_held_when_the_key_changes_was_signed_by_the_key_before() {
                 curve: 0,
                 point: [key; 33],
             }),
-            handle: None,
             host: Some(HOST),
             version: 0,
             tombstoned: false,

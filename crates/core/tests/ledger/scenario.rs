@@ -149,7 +149,7 @@ impl Scenario {
 
     pub(crate) fn now(&mut self) -> Now {
         self.time = self.time.after(Duration::from_millis(1));
-        self.ticks.next(self.time, Lived(self.time.0))
+        self.ticks.next(self.time)
     }
 
     pub(crate) fn pass(&mut self, span: Duration) {
@@ -338,7 +338,6 @@ impl Scenario {
         let now = self.now();
         let document = Document {
             key: None,
-            handle: None,
             host: Some(host),
             version,
             tombstoned: false,

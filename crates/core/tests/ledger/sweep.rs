@@ -41,7 +41,6 @@ fn began(scenario: &Scenario, page: &PageNote) -> Now {
     Now {
         tick: page.at,
         time: scenario.time,
-        lived: Lived::default(),
     }
 }
 

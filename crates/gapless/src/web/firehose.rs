@@ -22,7 +22,7 @@ use super::websocket::{
     ReaderMessage, ServerSocket, SocketEvent, write_message,
 };
 use super::{App, Stopping, call, request};
-use crate::serve::firehose::{FirehoseConsumer, FirehoseReader, PageResult, Start, SubscribeError};
+use crate::serve::firehose::{Consumer, FirehoseReader, PageResult, Start, SubscribeError};
 use gapless_mirror::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
 use gapless_mirror::log::reader::LogReadError;
 
@@ -122,12 +122,7 @@ impl From<CloseReason> for Closing {
     }
 }
 
-async fn serve(
-    consumer: FirehoseConsumer,
-    start: Start,
-    pending: PendingSocket,
-    stopping: Stopping,
-) {
+async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stopping: Stopping) {
     let stall = consumer.settings().stall;
     let Ok(Some(socket)) = tokio::time::timeout(stall, pending.open()).await else {
         return;
@@ -200,7 +195,7 @@ type PageRead = (FirehoseReader, Batch, Result<PageResult, LogReadError>);
 
 /// The connection of one consumer.
 struct ConsumerStream {
-    consumer: FirehoseConsumer,
+    consumer: Consumer,
     socket: ServerSocket,
     stopping: Stopping,
     stall: Duration,

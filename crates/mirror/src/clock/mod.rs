@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gapless_core::ledger::time::micros;
-use gapless_core::ledger::{Lived, Now, Tick, Time};
+use gapless_core::ledger::{Now, Tick, Time};
 use gapless_store::sync::Mutex;
 
 /// How far the wall clock may deviate from the monotonic clock before it counts as set. A
@@ -39,30 +39,11 @@ struct Inner {
     time: u64,
     /// When the wall clock was last seen to be set; the start, at first.
     set_at: Instant,
-    /// The time lived through, and the moment from which on both clocks are compared for it.
-    lived: Lived,
-    lived_from: (Instant, u64, Lived),
-}
-
-impl Inner {
-    /// Advances the time lived through by the smaller progress of the two clocks since they were
-    /// last compared anew, which happens when the wall clock `is_set`.
-    fn live(&mut self, at: Instant, wall: u64, is_set: bool) {
-        if is_set {
-            self.lived_from = (at, wall, self.lived);
-            return;
-        }
-        let (from, wall_from, lived) = self.lived_from;
-        let passed = micros(at.saturating_duration_since(from));
-        let progress = passed.min(wall.saturating_sub(wall_from));
-        self.lived = self.lived.max(Lived(lived.0.saturating_add(progress)));
-    }
 }
 
 impl Clock {
-    /// Continues after the last tick in the store, and with the time that the store has lived
-    /// through.
-    pub fn resume(last: Tick, lived: Lived) -> Clock {
+    /// Continues after the last tick in the store.
+    pub fn resume(last: Tick) -> Clock {
         let (at, time) = (Instant::now(), wall());
         Clock {
             last_tick: AtomicU64::new(last.0),
@@ -70,15 +51,12 @@ impl Clock {
                 at,
                 time,
                 set_at: at,
-                lived,
-                lived_from: (at, time, lived),
             }),
             steps_back: AtomicU64::new(0),
             ahead: AtomicI64::new(0),
             tick_times: TickTimes::new(Now {
                 tick: last,
                 time: Time(time),
-                lived,
             }),
         }
     }
@@ -90,19 +68,9 @@ impl Clock {
 
     /// The present time.
     pub fn time(&self) -> Time {
-        self.time_and_lived().0
-    }
-
-    /// The time that the store has lived through; see [`Lived`].
-    pub fn lived(&self) -> Lived {
-        self.time_and_lived().1
-    }
-
-    fn time_and_lived(&self) -> (Time, Lived) {
         let mut base = self.base.lock();
         let wall = wall().saturating_add_signed(self.ahead.load(Ordering::SeqCst));
-        let time = self.advance(&mut base, Instant::now(), wall);
-        (time, base.lived)
+        self.advance(&mut base, Instant::now(), wall)
     }
 
     fn advance(&self, base: &mut Inner, at: Instant, wall: u64) -> Time {
@@ -110,9 +78,7 @@ impl Clock {
         let passed = micros(at.saturating_duration_since(base.at));
         let due = base.time.saturating_add(passed);
         let back = wall.saturating_add(tolerated) < due;
-        let is_set = back || wall > due.saturating_add(tolerated);
-        base.live(at, wall, is_set);
-        if is_set {
+        if back || wall > due.saturating_add(tolerated) {
             base.set_at = at;
             let by_seconds = due.abs_diff(wall) / 1_000_000;
             tracing::warn!(by_seconds, back, "the clock was set; times follow it");
@@ -148,21 +114,18 @@ impl Clock {
 
     /// The next tick, with the present time.
     pub fn now(&self) -> Now {
-        let (time, lived) = self.time_and_lived();
+        let time = self.time();
         Now {
             time,
             tick: Tick(self.last_tick.fetch_add(1, Ordering::SeqCst) + 1),
-            lived,
         }
     }
 
     /// The last tick, with the present time, for a question that decides nothing.
     pub fn last_tick_now(&self) -> Now {
-        let (time, lived) = self.time_and_lived();
         Now {
-            time,
+            time: self.time(),
             tick: Tick(self.last_tick.load(Ordering::SeqCst)),
-            lived,
         }
     }
 }
@@ -181,7 +144,7 @@ mod tests {
 
     #[test]
     fn ticks_go_on_after_the_last_one() {
-        let clock = Clock::resume(Tick(41), Lived::default());
+        let clock = Clock::resume(Tick(41));
         assert_eq!(clock.last_tick_now().tick, Tick(41));
         assert_eq!(clock.now().tick, Tick(42));
         clock.set_wall(3600);
@@ -193,14 +156,12 @@ mod tests {
     /// What the clock says at so many seconds after its start when the wall says so
     /// many, how often it went back by then, and for how many seconds it kept step.
     fn looks(looks: &[(u64, u64)]) -> Vec<(u64, u64, u64)> {
-        let clock = Clock::resume(Tick(0), Lived::default());
+        let clock = Clock::resume(Tick(0));
         let start = Instant::now();
         let mut base = Inner {
             at: start,
             time: 0,
             set_at: start,
-            lived: Lived::default(),
-            lived_from: (start, 0, Lived::default()),
         };
         let mut told = Vec::new();
         for (at, wall) in looks {
@@ -230,36 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_that_is_set_changes_no_lived_time() {
-        let clock = Clock::resume(Tick(0), Lived(5 * SECOND));
-        let start = Instant::now();
-        let mut base = Inner {
-            at: start,
-            time: 0,
-            set_at: start,
-            lived: Lived(5 * SECOND),
-            lived_from: (start, 0, Lived(5 * SECOND)),
-        };
-        // Steady; set ahead by an hour; steady; set back; and a wall that is a little slow, then a
-        // little fast.
-        for (at, wall, lived) in [
-            (10, 10, 15),
-            (11, 3611, 15),
-            (21, 3621, 25),
-            (22, 22, 25),
-            (32, 32, 35),
-            (42, 40, 43),
-            (52, 53, 55),
-        ] {
-            let at = start + Duration::from_secs(at);
-            clock.advance(&mut base, at, wall * SECOND);
-            assert_eq!(base.lived, Lived(lived * SECOND), "at wall {wall}");
-        }
-    }
-
-    #[test]
     fn a_clock_has_kept_step_since_it_was_set() {
-        let clock = Clock::resume(Tick(0), Lived::default());
+        let clock = Clock::resume(Tick(0));
         std::thread::sleep(Duration::from_millis(5));
         assert!(clock.kept_step() >= Duration::from_millis(5));
         clock.set_wall(3600);

@@ -146,7 +146,7 @@ fn reason_against(
             }
         }
         count += 1;
-        held += old.claim.record.map_or(0, |(_, bytes)| bytes.len() as u64);
+        held += old.record.map_or(0, |(_, bytes)| bytes.len() as u64);
     }
     let full = count >= CLAIMS_OF_ONE || held > BYTES_OF_ONE;
     Ok(full.then_some("no_room"))

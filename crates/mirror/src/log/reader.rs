@@ -12,7 +12,7 @@ use gapless_store::Store;
 use gapless_store::error::StoreError;
 use gapless_store::frames::{FramesError, StoredFrame};
 use gapless_store::read_view::ReadView;
-use gapless_store::table::log::{LogKind, LogRowSummary};
+use gapless_store::table::log::LogRowSummary;
 
 /// Bytes of a page, by the count of the reader's user; the last row may exceed this limit.
 const PAGE_BYTES: usize = 1 << 20;
@@ -87,9 +87,6 @@ impl LogReader {
                 let (first, row) = row?;
                 if first >= self.read_upto || rows == PAGE_ROWS || bytes >= PAGE_BYTES {
                     break;
-                }
-                if let LogKind::Trimmed(_) = row.kind {
-                    return Err(LogReadError::WindowPassed);
                 }
                 rows += 1;
                 while self.frames.front().is_some_and(|frame| frame.seq < first) {

@@ -281,7 +281,6 @@ impl Fetcher {
         let document = Document {
             host,
             key: resolved.key,
-            handle: resolved.handle,
             version: resolved.version,
             tombstoned: resolved.tombstoned,
         };

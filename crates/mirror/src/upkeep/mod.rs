@@ -25,7 +25,7 @@ const ROWS_PER_READ: usize = 10_000;
 const EXPIRED_PER_CHANGE: usize = ROWS_PER_READ / 10;
 /// The name of the reads of superseded records in the log.
 const EXPIRY_READ: &str = "looking for superseded records";
-/// How often the state is logged, and the time that the store has lived through is written.
+/// How often the state is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Searches for repositories to purge in one grace period. Each reads every row.
 const PURGES_PER_GRACE: u32 = 10;
@@ -126,12 +126,6 @@ impl UpkeepTask {
             if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                 logged = Some(Instant::now());
                 self.log_state();
-                let lived = services.clock.lived();
-                match self.write(Upkeep::Live(lived)).await {
-                    // The disk is full, which is reported elsewhere; a later write catches up.
-                    Ok(()) | Err(StoreError::Full(_)) => {}
-                    Err(error) => report_error(services, error),
-                }
             }
             tokio::select! {
                 () = tokio::time::sleep(every.min(expire_every).min(LOG_EVERY)) => {}
@@ -267,9 +261,7 @@ impl UpkeepTask {
             .await?;
             let expired = old.len() as u64;
             for part in old.chunks(EXPIRED_PER_CHANGE) {
-                let lived = self.services.clock.lived();
-                let keys = part.to_vec();
-                self.write(Upkeep::Expire { keys, below, lived }).await?;
+                self.write(Upkeep::Expire(part.to_vec())).await?;
             }
             self.services.metrics.versions_expired.add(expired);
             let Some(mut last) = last.filter(|_| !self.services.shutdown.has_begun()) else {

@@ -79,7 +79,6 @@ impl SimMirror {
         let document = Document {
             host,
             key: Some(key_bytes(key)),
-            handle: None,
             version,
             tombstoned: false,
         };

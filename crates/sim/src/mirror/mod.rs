@@ -24,7 +24,7 @@ use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{
-    DebtReason, HostId, Lived, Notice, Now, Repo, RepoId, Tick, Ticks, Time, UpstreamId,
+    DebtReason, HostId, Notice, Now, Repo, RepoId, Tick, Ticks, Time, UpstreamId,
 };
 use gapless_core::repo_tx::Rules;
 
@@ -123,7 +123,7 @@ impl SimMirror {
 
     /// Takes the next tick.
     pub fn tick(&mut self, world: &World) -> Now {
-        self.ticks.next(world.now, lived(world))
+        self.ticks.next(world.now)
     }
 
     pub fn context(&self, now: Now) -> Context<'_> {
@@ -139,7 +139,6 @@ impl SimMirror {
         Now {
             time: world.now,
             tick: self.ticks.last(),
-            lived: lived(world),
         }
     }
 
@@ -219,9 +218,4 @@ impl SimMirror {
 
 pub(crate) fn host_name(pds: PdsId) -> String {
     format!("pds{pds}.test")
-}
-
-/// The time that the mirror has lived through: the world's clock is never set.
-fn lived(world: &World) -> Lived {
-    Lived(world.now.0)
 }

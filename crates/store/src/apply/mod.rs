@@ -10,7 +10,6 @@
 //! the records lead to a signed root; `apply` checks that they start from the
 //! state that the store holds.
 
-mod consumer;
 mod records;
 mod upkeep;
 
@@ -24,13 +23,13 @@ use crate::change::{
     WishChange,
 };
 use crate::cursor::EventPosition;
+use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::prepare::PreparedChange;
-use crate::table::log::{self, Identity, IdentityParts, LogKind, LogRow};
-use crate::table::repo::{RepoRow, RepoWeight};
+use crate::table::log::{self, LogKind, LogRow};
+use crate::table::repo::RepoRow;
 use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
 use crate::tx::{StoredRepo, Tx};
-use consumer::write_consumer;
 use records::{forget_claims, purge, write_claims, write_records};
 pub use upkeep::is_redactable;
 use upkeep::write_upkeep;
@@ -99,9 +98,6 @@ fn write(tx: &mut Tx, prepared: PreparedChange) -> Result<ChangeEffects, StoreEr
     }
     if let Some(upkeep) = change.upkeep.take() {
         write_upkeep(tx, upkeep, &mut effects)?;
-    }
-    if let Some(consumer) = change.consumer.take() {
-        write_consumer(tx, consumer)?;
     }
     if let Some(done) = &change.done
         && !tx.has_upstream(done.upstream)?
@@ -223,7 +219,7 @@ struct RowChange<'a> {
 fn write_repo(
     tx: &mut Tx,
     change: &mut RepoChange,
-    rows: Vec<Option<Vec<u8>>>,
+    rows: Vec<Option<Slice>>,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let mut found = find_repo(tx, change)?;
@@ -247,7 +243,6 @@ fn write_repo(
     let RepoRow {
         repo: next,
         claims,
-        weight,
         commit,
         ..
     } = &mut found.row;
@@ -267,11 +262,7 @@ fn write_repo(
             &row_change,
             entry,
             rows,
-            RowExtras {
-                claims: &mut *claims,
-                weight,
-                commit,
-            },
+            (&mut *claims, commit),
             effects,
         )?,
     }
@@ -300,7 +291,6 @@ fn find_repo(tx: &mut Tx, change: &RepoChange) -> Result<Box<StoredRepo>, StoreE
                 repo: Repo::new(did.clone()),
                 owes: false,
                 claims: false,
-                weight: Some(RepoWeight::default()),
                 commit: Arc::default(),
             };
             Box::new(StoredRepo { id, row })
@@ -337,45 +327,43 @@ fn write_hosted(tx: &mut Tx, row_change: &RowChange<'_>) -> Result<(), StoreErro
     Ok(())
 }
 
-/// The parts of a repository's row that are not the ledger's.
-struct RowExtras<'a> {
-    claims: &'a mut bool,
-    weight: &'a mut Option<RepoWeight>,
-    commit: &'a mut Arc<[u8]>,
-}
+/// The parts of a repository's row that are not the ledger's: whether it has claims, and the
+/// signed commit.
+type RowExtras<'a> = (&'a mut bool, &'a mut Arc<[u8]>);
 
 fn write_entry(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     entry: &mut LogEntry,
-    rows: Vec<Option<Vec<u8>>>,
-    extras: RowExtras<'_>,
+    rows: Vec<Option<Slice>>,
+    (claims, commit): RowExtras<'_>,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let first = tx.counters.next_seq;
     let mut row = LogRow {
+        kind: LogKind::Identity,
+        at: entry.at,
         repo: Some(row_change.id),
-        lineage: row_change.next.lineage,
+        commit: None,
+        last: true,
+        new_lineage: row_change.next.lineage > row_change.stored.lineage,
         source: entry.source,
-        ..LogRow::new(LogKind::Identity, entry.at)
+        ops: Vec::new(),
     };
     match &mut entry.what {
         EntryContent::Records(records) => {
-            write_records(tx, row_change, records, rows, extras, &mut row)?;
+            write_records(tx, row_change, records, rows, (claims, commit), &mut row)?;
         }
-        EntryContent::Purge => return purge(tx, row_change, extras, row, effects),
+        EntryContent::Purge => return purge(tx, row_change, (claims, commit), row, effects),
         _ if !keeps_held(row_change) => return Err(Contradiction::Unfounded.into()),
         EntryContent::Claims(said) => {
             row.kind = LogKind::Claimed;
-            *extras.claims = true;
+            *claims = true;
             write_claims(tx, row_change.id, std::mem::take(said), &mut row);
         }
         EntryContent::Account => row.kind = LogKind::Account(row_change.next.account),
         EntryContent::Shown => return write_shown(tx, row_change, entry, row, effects),
-        EntryContent::Identity(changed) => {
-            row.kind = LogKind::Identity;
-            row.identity = Some(Box::new(identity(tx, row_change.next, *changed)?));
-        }
+        EntryContent::Identity => row.kind = LogKind::Identity,
     }
     effects.frame = entry.frame.take().map(|frame| (first, frame));
     push_log(tx, row);
@@ -414,32 +402,10 @@ fn write_shown(
     Ok(())
 }
 
-/// The identity of an account, for the log.
-fn identity(tx: &Tx, repo: &Repo, changed: IdentityParts) -> Result<Identity, StoreError> {
-    let host = match repo.host {
-        None => None,
-        Some(id) => {
-            let row = tx.read(Table::Host, &key::host(id), host::decode)?;
-            row.map(|row| row.name)
-        }
-    };
-    Ok(Identity {
-        host,
-        key: repo.signing.and_then(|signing| signing.key),
-        handle: repo
-            .handle
-            .as_ref()
-            .map(|handle| handle.as_str().to_owned()),
-        changed,
-    })
-}
-
-/// Appends a row to the log, with the next numbers and stamps.
-fn push_log(tx: &mut Tx, mut row: LogRow) {
+/// Appends a row to the log.
+fn push_log(tx: &mut Tx, row: LogRow) {
     let first = tx.counters.next_seq;
     tx.counters.next_seq += row.numbers();
-    row.stamp = Time(row.at.0.max(tx.counters.last_stamp.0.saturating_add(1)));
-    tx.counters.last_stamp = row.last_stamp();
     tx.put_with(Table::Log, key::seq(first), |bytes| log::write(bytes, &row));
 }
 
@@ -449,7 +415,17 @@ pub fn log_lost_numbers(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
     tx.counters.batch = tx.counters.batch.max(batch);
     let lost = next_seq.saturating_sub(tx.counters.next_seq);
     if lost > 0 {
-        push_log(tx, LogRow::new(LogKind::Lost(lost), at));
+        let row = LogRow {
+            kind: LogKind::Lost(lost),
+            at,
+            repo: None,
+            commit: None,
+            last: true,
+            new_lineage: false,
+            source: None,
+            ops: Vec::new(),
+        };
+        push_log(tx, row);
     }
     tx.keep();
 }

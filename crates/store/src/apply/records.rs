@@ -8,12 +8,12 @@ use gapless_core::ledger::{Head, Held, Repo, RepoId};
 
 use super::{ChangeEffects, RowChange, RowExtras, push_log};
 use crate::change::{RecordOp, Records, RecordsKind};
+use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::table::claimed::{self, Claim};
 use crate::table::log::{LogKind, LogOp, LogRow, PreviousRecord, ROW_OPS};
 use crate::table::purge::{self, PurgeRow};
 use crate::table::record;
-use crate::table::repo::RepoWeight;
 use crate::table::version::{self, VersionRow};
 use crate::table::{Table, key, wish};
 use crate::tx::Tx;
@@ -22,8 +22,8 @@ pub(super) fn write_records(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     records: &mut Records,
-    rows: Vec<Option<Vec<u8>>>,
-    extras: RowExtras<'_>,
+    rows: Vec<Option<Slice>>,
+    (claims, commit): RowExtras<'_>,
     row: &mut LogRow,
 ) -> Result<(), StoreError> {
     let RowChange { id, stored, next } = *row_change;
@@ -39,25 +39,19 @@ pub(super) fn write_records(
     row.commit = Some((head.rev, head.commit));
     row.last = matches!(next.held, Held::Exactly(_));
     if row.last {
-        *extras.commit = records.commit.as_slice().into();
+        *commit = records.commit.as_slice().into();
     }
     // With nothing held, no lookup can find a record.
     let empty = stored.held == Held::Nothing;
-    if empty {
-        *extras.weight = Some(RepoWeight::default());
-    }
     let first = tx.counters.next_seq;
     row.ops.reserve_exact(records.ops.len());
     for (place, (op, new)) in records.ops.drain(..).zip(rows).enumerate() {
         let seq = first + place as u64;
-        let op = write_record(tx, row_change, seq, op, new, empty)?;
-        if let Some(weight) = extras.weight {
-            weigh(weight, &op);
-        }
-        row.ops.push(op.log);
+        row.ops
+            .push(write_record(tx, row_change, seq, op, new, empty)?);
     }
-    if *extras.claims && row.last {
-        *extras.claims = forget_claims(tx, id, Some(head.rev))?;
+    if *claims && row.last {
+        *claims = forget_claims(tx, id, Some(head.rev))?;
     }
     Ok(())
 }
@@ -103,11 +97,10 @@ fn write_record(
     row_change: &RowChange<'_>,
     seq: u64,
     op: RecordOp,
-    new: Option<Vec<u8>>,
+    new: Option<Slice>,
     empty: bool,
-) -> Result<WrittenOp, StoreError> {
+) -> Result<LogOp, StoreError> {
     let id = row_change.id;
-    let bytes = new.as_deref().map(record::size);
     let place = tx.path_key(id, &op.path);
     let known = empty || op.fresh;
     let old = if known && !cfg!(debug_assertions) {
@@ -118,7 +111,7 @@ fn write_record(
     if known && old.is_some() {
         return Err(Contradiction::NotFresh.into());
     }
-    let (mut previous, mut replaced) = (None, None);
+    let mut previous = None;
     if let Some(old) = old {
         let old =
             record::decode(&old).map_err(|fault| StoreError::row(Table::Record, &place, fault))?;
@@ -126,11 +119,9 @@ fn write_record(
             cid: old.cid,
             rev: old.rev,
         });
-        replaced = Some(old.bytes.map_or(0, <[u8]>::len) as u64);
         if old.bytes.is_some() {
             let superseded = VersionRow {
                 cid: old.cid,
-                seq: old.seq,
                 superseded_by: seq,
                 bytes: old.bytes,
             };
@@ -145,38 +136,13 @@ fn write_record(
             return Err(Contradiction::NothingToDelete.into());
         }
         None => tx.delete(Table::Record, place),
-        Some(mut row) => {
-            record::set_seq(&mut row, seq);
-            tx.put(Table::Record, place, row);
-        }
+        Some(row) => tx.put(Table::Record, place, row),
     }
-    Ok(WrittenOp {
-        log: LogOp {
-            path: op.path,
-            cid: op.put.map(|put| put.cid),
-            previous,
-            bytes,
-        },
-        replaced,
+    Ok(LogOp {
+        path: op.path,
+        cid: op.put.map(|put| put.cid),
+        previous,
     })
-}
-
-/// An operation as the log has it.
-struct WrittenOp {
-    log: LogOp,
-    /// The bytes of the record that the operation replaced or deleted.
-    replaced: Option<u64>,
-}
-
-/// Updates the weight of a repository by an operation.
-fn weigh(weight: &mut RepoWeight, op: &WrittenOp) {
-    if let Some(bytes) = op.replaced {
-        weight.records = weight.records.saturating_sub(1);
-        weight.bytes = weight.bytes.saturating_sub(bytes);
-    }
-    if let Some(bytes) = op.log.bytes {
-        weight.add(bytes);
-    }
 }
 
 pub(super) fn write_claims(
@@ -185,16 +151,13 @@ pub(super) fn write_claims(
     claims: Vec<(Vec<u8>, Claim)>,
     row: &mut LogRow,
 ) {
-    let first = tx.counters.next_seq;
-    for (seq, (path, claim)) in (first..).zip(claims) {
+    for (path, claim) in claims {
         let place = tx.path_key(id, &path);
-        tx.put(Table::Claimed, place, claimed::encode(seq, &claim));
-        let (cid, bytes) = claim.record.unzip();
+        tx.put(Table::Claimed, place, claimed::encode(&claim));
         row.ops.push(LogOp {
             path,
-            cid,
+            cid: claim.record.map(|(cid, _)| cid),
             previous: None,
-            bytes: bytes.map(|bytes| bytes.len() as u32),
         });
     }
 }
@@ -225,7 +188,7 @@ pub(super) fn forget_claims(
 pub(super) fn purge(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
-    extras: RowExtras<'_>,
+    (claims, commit): RowExtras<'_>,
     mut row: LogRow,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
@@ -267,7 +230,6 @@ pub(super) fn purge(
                     cid: old.cid,
                     rev: old.rev,
                 }),
-                bytes: None,
             });
             tx.delete(Table::Record, place.clone());
         }
@@ -284,9 +246,8 @@ pub(super) fn purge(
         }
     }
     tx.put(Table::Meta, purge::key(first), purge::encode(&audit));
-    *extras.claims = false;
-    *extras.weight = Some(RepoWeight::default());
-    *extras.commit = Arc::default();
+    *claims = false;
+    *commit = Arc::default();
     effects.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! Checks the small tables: hosts, upstreams and their cursors, dead letters, the filter, and
-//! the consumers of the log.
+//! Checks the small tables: hosts, upstreams and their cursors, dead letters and
+//! the filter.
 
 use gapless_core::ledger::HostId;
 
 use super::{CheckRun, Finding};
-use crate::table::{Table, audit, consumer, dead, host, key, upstream, wish};
+use crate::table::{Table, dead, host, key, upstream, wish};
 use crate::walk::TableReadError;
 
 impl CheckRun<'_> {
@@ -13,28 +13,7 @@ impl CheckRun<'_> {
         self.check_host_names()?;
         self.check_upstreams()?;
         self.check_dead_letters()?;
-        self.check_filter()?;
-        self.check_consumers()
-    }
-
-    /// Checks the rows that concern the log's consumers.
-    fn check_consumers(&mut self) -> Result<(), TableReadError> {
-        let table = Table::Meta;
-        let next_seq = self.counters.next_seq;
-        let mut rows = self.table(table);
-        while let Some((place, row)) = rows.next()? {
-            if let Some(Err(fault)) = consumer::check_meta_row(&place, &row) {
-                let key = place.to_vec();
-                self.add(Finding::Row { table, key, fault });
-            } else if let Ok(number) = audit::read_key(&place) {
-                self.check_given_out("order about a consumer", number, self.counters.next_audit);
-            } else if consumer::read_key(&place).is_ok()
-                && consumer::decode(&row).is_ok_and(|one| one.holds_from > next_seq)
-            {
-                self.report_disagreement(table, &place, "its position is beyond the log");
-            }
-        }
-        Ok(())
+        self.check_filter()
     }
 
     /// Checks the row of the filter that was last in force.

@@ -1,18 +1,13 @@
 //! Reads the history: the log, superseded records and purges.
 
-use std::collections::BTreeMap;
-
-use gapless_core::ledger::{Lived, Time};
-use gapless_core::retain::{Consumer, ConsumerKey};
+use gapless_core::ledger::Time;
 
 use super::ReadView;
 use crate::engine::KeyRange;
 use crate::error::StoreError;
-use crate::table::audit::{self, AuditRow};
 use crate::table::log::{self, LogRow, LogRowSummary};
-use crate::table::meta::{self, StoreIds};
 use crate::table::purge::{self, PurgeRow};
-use crate::table::{Table, consumer, key, version};
+use crate::table::{Table, key, version};
 
 /// The log.
 impl ReadView {
@@ -62,54 +57,19 @@ impl ReadView {
         Ok(KeyRange::from(start))
     }
 
-    /// The first number logged after this time. Rows of formats before 4 have no stamp: among them the
-    /// answer is right provided that the clock never went back.
+    /// The first number logged after this time, provided that the clock never went back.
     pub fn log_number_after(&self, time: Time) -> Result<u64, StoreError> {
         let (mut low, mut high) = (log::FIRST_SEQ, self.counters()?.next_seq);
         while low < high {
             let middle = low + (high - low) / 2;
             match self.log_summaries(middle)?.next().transpose()? {
-                Some((first, row)) if row.time_in_order() <= time => {
+                Some((first, row)) if row.at <= time => {
                     low = first.saturating_add(row.numbers).max(middle + 1);
                 }
                 _ => high = middle,
             }
         }
         Ok(low)
-    }
-}
-
-/// The consumers of the log, and what the store is.
-impl ReadView {
-    /// The identities of the log and of the store; `None` until the first start of format 4.
-    pub fn ids(&self) -> Result<Option<StoreIds>, StoreError> {
-        self.read(Table::Meta, meta::IDS_KEY, meta::decode_ids)
-    }
-
-    /// The time that the store has lived through.
-    pub fn lived(&self) -> Result<Lived, StoreError> {
-        let lived = self.read(Table::Meta, meta::LIVED_KEY, meta::decode_lived)?;
-        Ok(lived.unwrap_or_default())
-    }
-
-    /// Every consumer of the log.
-    pub fn consumers(&self) -> Result<BTreeMap<ConsumerKey, Consumer>, StoreError> {
-        let range = KeyRange::prefix(consumer::PREFIX);
-        self.rows(Table::Meta, range, |place, row| {
-            Ok((consumer::read_key(place)?, consumer::decode(row)?))
-        })
-        .collect()
-    }
-
-    /// Orders about consumers, and overruns, from a number on.
-    pub fn audit(
-        &self,
-        from: u64,
-    ) -> impl DoubleEndedIterator<Item = Result<(u64, AuditRow), StoreError>> + Send + use<> {
-        let range = KeyRange::prefix_from(audit::PREFIX, audit::key(from));
-        self.rows(Table::Meta, range, |place, row| {
-            Ok((audit::read_key(place)?, audit::decode(row)?))
-        })
     }
 }
 

@@ -42,9 +42,6 @@ pub(super) struct HighestNumbers {
     pub dead: u64,
     /// The number after the last row of the log.
     pub next_seq: u64,
-    /// The stamp of the last operation.
-    pub stamp: Time,
-    pub audit: u64,
 }
 
 /// The state of a running repair.
@@ -142,7 +139,6 @@ impl<'r> RepairRun<'r> {
         self.fix_upstreams()?;
         self.fix_dead_letters()?;
         self.fix_filter()?;
-        self.fix_consumers()?;
         self.find_rowless()?;
         self.fix_repos()?;
         self.fix_dids()?;
@@ -257,8 +253,6 @@ impl<'r> RepairRun<'r> {
             next_upstream: small(before.next_upstream, highest.upstream, LOST_UPSTREAMS),
             next_dead: wide(before.next_dead, highest.dead, LOST_REPOS),
             last_tick: self.now.tick,
-            last_stamp: before.last_stamp.max(highest.stamp),
-            next_audit: wide(before.next_audit, highest.audit, LOST_REPOS),
         };
         let ahead = Counters {
             batch: before.batch,

@@ -1,7 +1,5 @@
 //! Repairs the log: missing, damaged and overlapping rows become `lost` rows.
 
-use gapless_core::ledger::Time;
-
 use super::fix::RepairRun;
 use crate::error::StoreError;
 use crate::table::log::{self, FIRST_SEQ, LogKind, LogRow};
@@ -15,21 +13,15 @@ impl RepairRun<'_> {
         let of = self.counters.next_seq;
         // The previous row: where it begins, and where it ends if it can be read.
         let mut before: Option<(u64, Option<u64>)> = None;
-        // The stamp of the last operation before the row.
-        let mut stamp = Time(0);
         while let Some((place, row)) = rows.next()? {
             let Ok(first) = key::read_seq(&place) else {
                 self.remove(Table::Log, place)?;
                 continue;
             };
             self.progress(STAGE, first, of);
-            self.fill_gap(before, first, stamp)?;
-            let row = log::decode(&row).ok();
-            if let Some(row) = &row {
-                stamp = stamp.max(row.last_stamp());
-                self.highest.stamp = stamp;
-            }
-            let ends_at = row.map(|row| first.saturating_add(row.numbers()));
+            self.fill_gap(before, first)?;
+            let ends_at = log::decode(&row).ok();
+            let ends_at = ends_at.map(|row| first.saturating_add(row.numbers()));
             before = Some((first, ends_at));
         }
         self.highest.next_seq = match before {
@@ -49,7 +41,6 @@ impl RepairRun<'_> {
         &mut self,
         before: Option<(u64, Option<u64>)>,
         next: u64,
-        stamp: Time,
     ) -> Result<(), StoreError> {
         let (from, count) = match before {
             None => (FIRST_SEQ, next.saturating_sub(FIRST_SEQ)),
@@ -59,15 +50,20 @@ impl RepairRun<'_> {
         };
         match count {
             0 => Ok(()),
-            // The lost operations had stamps between those of their neighbours.
-            _ => self.write_lost(from, count, Time(stamp.0.saturating_add(1))),
+            _ => self.write_lost(from, count),
         }
     }
 
-    fn write_lost(&mut self, from: u64, count: u64, stamp: Time) -> Result<(), StoreError> {
+    fn write_lost(&mut self, from: u64, count: u64) -> Result<(), StoreError> {
         let row = LogRow {
-            stamp,
-            ..LogRow::new(LogKind::Lost(count), self.now.time)
+            kind: LogKind::Lost(count),
+            at: self.now.time,
+            repo: None,
+            commit: None,
+            last: true,
+            new_lineage: false,
+            source: None,
+            ops: Vec::new(),
         };
         self.report.lost_numbers.push((from, from + count - 1));
         self.put(Table::Log, key::seq(from), log::encode(&row))
@@ -83,12 +79,12 @@ impl RepairRun<'_> {
             let (Ok(first), Ok(mut row)) = (key::read_seq(&place), log::decode(&row)) else {
                 continue;
             };
-            let lost = matches!(row.kind, LogKind::Lost(_) | LogKind::Trimmed(_));
+            let lost = matches!(row.kind, LogKind::Lost(_));
             let known = row.repo.is_some_and(|repo| self.known.has(repo.0));
             // `fix_log` may have replaced the row by a `lost` row already.
             let still = || self.tx.read(Table::Log, &place, log::decode);
             if known == lost && still()?.as_ref() == Some(&row) {
-                self.write_lost(first, row.numbers(), row.stamp)?;
+                self.write_lost(first, row.numbers())?;
             } else if row
                 .source
                 .is_some_and(|source| source.upstream.0 >= next_upstream)

@@ -26,7 +26,7 @@ mod repos;
 
 use std::path::{Path, PathBuf};
 
-use gapless_core::ledger::{Lived, Now, Tick, Time};
+use gapless_core::ledger::{Now, Tick, Time};
 
 use crate::check::Progress;
 use crate::diagnosis::{self, Diagnosis, ENGINE_FOLDER, Problem};
@@ -193,8 +193,6 @@ fn now_at(time: Time, last: Tick, lost: bool) -> Now {
     Now {
         time,
         tick: tick_after(last, lost),
-        // A repair lives through no time that counts, and begins no grace period.
-        lived: Lived::default(),
     }
 }
 

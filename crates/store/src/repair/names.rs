@@ -7,7 +7,7 @@ use gapless_core::ledger::{Host, HostId, stream};
 
 use super::fix::RepairRun;
 use crate::error::StoreError;
-use crate::table::{Table, audit, consumer, dead, host, key, upstream, wish};
+use crate::table::{Table, dead, host, key, upstream, wish};
 
 impl RepairRun<'_> {
     pub(super) fn fix_hosts(&mut self) -> Result<(), StoreError> {
@@ -120,21 +120,6 @@ impl RepairRun<'_> {
         } else {
             Ok(())
         }
-    }
-
-    /// Removes rows about consumers of the log that cannot be read. A consumer whose row is gone has
-    /// to register again, and a store without identities gets new ones at its next start, so that
-    /// consumers of the old log begin again.
-    pub(super) fn fix_consumers(&mut self) -> Result<(), StoreError> {
-        let mut rows = self.table(Table::Meta);
-        while let Some((place, row)) = rows.next()? {
-            if let Some(Err(_)) = consumer::check_meta_row(&place, &row) {
-                self.remove(Table::Meta, place)?;
-            } else if let Ok(number) = audit::read_key(&place) {
-                self.highest.audit = self.highest.audit.max(number);
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn fix_dead_letters(&mut self) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use super::fix::RepairRun;
 use crate::check::is_commit_of;
 use crate::engine::RawRow;
 use crate::error::StoreError;
-use crate::table::repo::{self, RepoRow, RepoWeight};
+use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, claimed, debt as debts, did, hosted, key, parked, record, version};
 use crate::walk::{RepoRows, RepoTables};
 
@@ -21,7 +21,7 @@ const STAGE: &str = "repositories";
 /// removes those.
 #[derive(Default)]
 struct RepoContents {
-    weight: RepoWeight,
+    records: u64,
     /// Whether a record was removed.
     broken: bool,
     root: Option<Cid>,
@@ -111,12 +111,11 @@ impl RepairRun<'_> {
             let (place, row) = row;
             let path = place.get(8..).unwrap_or_default();
             let sound = record::decode(&row).is_ok_and(|row| {
-                row.seq < self.highest_seq()
-                    && row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
+                row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
                     && builder.push(path, row.cid).is_ok()
             });
             if sound {
-                found.weight.add(record::size(&row));
+                found.records += 1;
             } else {
                 found.broken = true;
                 self.remove(Table::Record, place)?;
@@ -191,9 +190,6 @@ impl RepairRun<'_> {
             );
         }
         row.claims |= found.claims;
-        if row.weight.is_some() {
-            row.weight = Some(found.weight);
-        }
         self.fix_references(&mut row.repo);
         if let Some(head) = signed_head(&row, found.root) {
             row.repo.held = Held::Exactly(head);
@@ -208,7 +204,7 @@ impl RepairRun<'_> {
                 };
                 sound && !found.broken
             }
-            Held::Nothing => found.weight.records == 0 && !found.broken,
+            Held::Nothing => found.records == 0 && !found.broken,
             // After a loss it is unknown which chunks were written.
             Held::Applying { .. } => !found.broken && !self.lost(),
             Held::Damaged { .. } => true,
@@ -357,7 +353,6 @@ fn blank_row(did: gapless_atp::syntax::Did) -> RepoRow {
         repo: Repo::new(did),
         owes: false,
         claims: false,
-        weight: Some(RepoWeight::default()),
         commit: Default::default(),
     }
 }

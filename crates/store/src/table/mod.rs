@@ -7,9 +7,7 @@
 
 #[cfg(test)]
 mod arbitrary;
-pub mod audit;
 pub mod claimed;
-pub mod consumer;
 pub mod dead;
 pub mod debt;
 pub mod did;
@@ -55,7 +53,7 @@ pub enum Table {
     Debt,
     /// Number → an event or an answer that could not be used.
     Dead,
-    /// Counters and identities, tracked DIDs, the filter, purges, and the consumers of the log.
+    /// Counters, tracked DIDs, the filter and purges.
     Meta,
 }
 

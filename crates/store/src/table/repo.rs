@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use gapless_atp::syntax::{Did, Handle};
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::{
-    Account, Behind, Debt, DocumentKeys, FilterGen, Head, Hearsay, Held, KeyBytes, Lived, Marker,
+    Account, Behind, Debt, DocumentKeys, FilterGen, Head, Hearsay, Held, KeyBytes, Marker,
     PastHead, Repo, RepoSweep, RootProof, SignerKey, SweepSource, TokenBucket,
 };
 
@@ -16,9 +16,8 @@ use super::debt::{read_named, write_named};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// Version 2 added the signing key and whether the repository is tracked by name; version 3
-/// added the deletion that only a relay reports; version 4 added the handle, the weight, the
-/// time lived through at a deletion, and whether a purge is under way.
-const VERSION: u8 = 4;
+/// added the deletion that only a relay reports.
+const VERSION: u8 = 3;
 
 /// A row as it is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,28 +28,9 @@ pub struct RepoRow {
     pub owes: bool,
     /// Whether there may be rows in `claimed`.
     pub claims: bool,
-    /// What is held; `None` in a row of an earlier format until the repository is counted.
-    pub weight: Option<RepoWeight>,
     /// The block of the head's commit as its owner signed it; empty if the store never
     /// got it.
     pub commit: Arc<[u8]>,
-}
-
-/// How much is held of a repository.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RepoWeight {
-    /// Records, and keys of records.
-    pub records: u64,
-    /// The bytes of the records.
-    pub bytes: u64,
-}
-
-impl RepoWeight {
-    /// Adds a record of this size.
-    pub(crate) fn add(&mut self, bytes: u32) {
-        self.records += 1;
-        self.bytes += u64::from(bytes);
-    }
 }
 
 pub fn encode(row: &RepoRow) -> Vec<u8> {
@@ -64,7 +44,6 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
         repo,
         owes,
         claims,
-        weight: _,
         commit,
     } = value;
     let Repo {
@@ -73,12 +52,9 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
         host_since,
         document,
         signing,
-        handle: _,
         tracked,
         account,
         deleted_at,
-        deleted_lived: _,
-        purging: _,
         hearsay,
         held,
         trail,
@@ -154,7 +130,9 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
     row.number(strangers.used.into()).time(strangers.at);
     row.maybe(*signing, |row, signing| {
         for key in [signing.key, signing.former] {
-            row.maybe(key, write_key);
+            row.maybe(key, |row, key| {
+                row.byte(key.curve).raw(&key.point);
+            });
         }
         row.tick(signing.asked).time(signing.at);
     });
@@ -162,23 +140,7 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
     row.maybe(*hearsay, |row, hearsay| {
         row.tick(hearsay.told).flag(hearsay.denied);
     });
-    write_format_4(row, value);
     row.bytes(commit);
-}
-
-/// Writes what version 4 added.
-fn write_format_4(row: &mut RowWriter, value: &RepoRow) {
-    let repo = &value.repo;
-    row.maybe(repo.handle.as_ref(), |row, handle| {
-        row.text(handle.as_str());
-    });
-    row.maybe(repo.deleted_lived, |row, lived| {
-        row.number(lived.0);
-    });
-    row.flag(repo.purging);
-    row.maybe(value.weight, |row, weight| {
-        row.number(weight.records).number(weight.bytes);
-    });
 }
 
 pub fn decode(bytes: &[u8]) -> Result<RepoRow, RowFault> {
@@ -244,45 +206,26 @@ fn read(row: &mut RowReader<'_>, version: u8) -> Result<RepoRow, RowFault> {
             })
         })?;
     }
-    let mut weight = None;
-    if version >= 4 {
-        repo.handle =
-            row.maybe(|row| Handle::parse(row.text()?).map_err(|_| RowFault::Value("handle")))?;
-        repo.deleted_lived = row.maybe(|row| Ok(Lived(row.number()?)))?;
-        repo.purging = row.flag()?;
-        weight = row.maybe(|row| {
-            Ok(RepoWeight {
-                records: row.number()?,
-                bytes: row.number()?,
-            })
-        })?;
-    }
     Ok(RepoRow {
         repo,
         owes,
         claims,
-        weight,
         commit: row.bytes()?.into(),
     })
 }
 
 fn read_signing(row: &mut RowReader<'_>) -> Result<DocumentKeys, RowFault> {
+    let key = |row: &mut RowReader<'_>| {
+        Ok(KeyBytes {
+            curve: row.byte()?,
+            point: row.array()?,
+        })
+    };
     Ok(DocumentKeys {
-        key: row.maybe(read_key)?,
-        former: row.maybe(read_key)?,
+        key: row.maybe(key)?,
+        former: row.maybe(key)?,
         asked: row.tick()?,
         at: row.time()?,
-    })
-}
-
-pub(super) fn write_key(row: &mut RowWriter, key: KeyBytes) {
-    row.byte(key.curve).raw(&key.point);
-}
-
-pub(super) fn read_key(row: &mut RowReader<'_>) -> Result<KeyBytes, RowFault> {
-    Ok(KeyBytes {
-        curve: row.byte()?,
-        point: row.array()?,
     })
 }
 
@@ -423,11 +366,9 @@ mod tests {
             repo in any_repo(),
             owes in any::<bool>(),
             claims in any::<bool>(),
-            weight in prop::option::of(any::<(u64, u64)>()),
             commit in prop::collection::vec(any::<u8>(), 0..300),
         ) {
-            let weight = weight.map(|(records, bytes)| RepoWeight { records, bytes });
-            let row = RepoRow { repo, owes, claims, weight, commit: commit.into() };
+            let row = RepoRow { repo, owes, claims, commit: commit.into() };
             prop_assert_eq!(decode(&encode(&row)), Ok(row));
         }
 
@@ -442,9 +383,7 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             let commit = b"signed".as_slice().into();
-            let bytes = encode(&RepoRow {
-                repo, owes: false, claims: false, weight: None, commit,
-            });
+            let bytes = encode(&RepoRow { repo, owes: false, claims: false, commit });
             prop_assert!(decode(&bytes[..cut.index(bytes.len())]).is_err());
         }
     }

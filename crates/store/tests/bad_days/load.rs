@@ -15,8 +15,8 @@ use gapless_core::ledger::{
 };
 use gapless_store::Store;
 use gapless_store::change::{
-    Change, DeadChange, EntryContent, HostChange, IdentityParts, LogEntry, RecordOp, RecordValue,
-    Records, RecordsKind, RepoChange, Subject, UpstreamChange,
+    Change, DeadChange, EntryContent, HostChange, LogEntry, RecordOp, RecordValue, Records,
+    RecordsKind, RepoChange, Subject, UpstreamChange,
 };
 use gapless_store::cursor::EventPosition;
 use gapless_store::read_view::ReadView;
@@ -355,12 +355,12 @@ impl Owner {
                 why: DebtReason::Operator,
             }),
         };
-        vec![self.change(entry(EntryContent::Identity(IdentityParts::default())))]
+        vec![self.change(entry(EntryContent::Identity))]
     }
 
     fn park(&mut self) -> Vec<Change> {
         let head = *self.row.head().expect("only what is exact is parked upon");
-        let mut change = self.change(entry(EntryContent::Identity(IdentityParts::default())));
+        let mut change = self.change(entry(EntryContent::Identity));
         if let Some(repo) = &mut change.repo {
             repo.park.push(ParkedFrame {
                 parked: Parked {

@@ -4,9 +4,7 @@
 #![cfg(feature = "engine")]
 
 mod access;
-mod consumers;
 mod engine;
-mod followers;
 mod numbers;
 mod owner;
 mod purge_cleanup;
@@ -67,20 +65,6 @@ on_every_engine!(
     numbers::lost_numbers_are_covered_once,
     rows::dead_letters_are_kept,
     numbers::ticks_are_remembered,
-    consumers::a_position_moves_forward_and_survives,
-    consumers::orders_about_consumers_are_recorded,
-    consumers::a_consumer_of_another_log_is_refused_with_both_names,
-    consumers::superseded_records_stay_for_a_consumer_that_needs_them,
-    consumers::the_log_is_trimmed_below_everyone_who_holds,
-    consumers::a_trim_takes_whole_rows_and_its_time_ascends,
-    consumers::stamps_ascend_whatever_the_clock_does,
-    consumers::records_know_the_number_that_put_them_there,
-    consumers::lived_time_never_goes_back,
-    consumers::an_identity_row_has_the_new_values_until_the_repository_is_purged,
-    consumers::damaged_rows_about_consumers_are_found,
-    followers::models_that_begin_at_any_moment_end_equal,
-    followers::an_operation_has_its_bytes_or_says_why_not,
-    followers::a_page_ends_at_its_limits_and_at_the_head,
     random::many_random_changes,
     random::the_size_of_groups_does_not_matter,
 );

@@ -1,7 +1,7 @@
 //! Tests the cleanup after a purge: the remaining data goes step by step, the numbers stay, and
 //! a row records the purge for ever.
 
-use gapless_core::ledger::{Account, Held, Lived, Time};
+use gapless_core::ledger::{Account, Held, Time};
 use gapless_store::change::{Change, DeadChange, EntryContent, Redaction, RepoChange, Upkeep};
 use gapless_store::error::Contradiction;
 use gapless_store::sync_writer::SyncWriter;
@@ -171,12 +171,7 @@ pub(crate) fn superseded_records_expire_by_their_keys(world: &dyn World) {
         [2, 3]
     );
     let first = superseded[0].0.clone();
-    book.write(upkeep(Upkeep::Expire {
-        keys: vec![first],
-        below: u64::MAX,
-        lived: Lived::default(),
-    }))
-    .unwrap();
+    book.write(upkeep(Upkeep::Expire(vec![first]))).unwrap();
     let left: Vec<_> = book
         .view()
         .superseded_keys(b"")

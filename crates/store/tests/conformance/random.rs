@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use gapless_core::ledger::{Account, Debt, DebtItem, DebtReason, Held, RepoId, Tick, Time};
 use gapless_store::Store;
-use gapless_store::change::{
-    Change, EntryContent, HostChange, IdentityParts, RecordOp, RecordsKind, RepoChange,
-};
+use gapless_store::change::{Change, EntryContent, HostChange, RecordOp, RecordsKind, RepoChange};
 use gapless_store::engine::{KeyRange, MemoryEngine};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
@@ -32,7 +30,7 @@ impl Dice {
 const OWNERS: u32 = 6;
 
 /// Makes changes, and knows what they come to.
-pub(crate) struct Story {
+struct Story {
     dice: Dice,
     owners: Vec<Owner>,
     /// Numbers that the log must have by now.
@@ -41,7 +39,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn new(seed: u64) -> Story {
+    fn new(seed: u64) -> Story {
         Story {
             dice: Dice(seed),
             owners: (0..OWNERS).map(Owner::new).collect(),
@@ -51,7 +49,7 @@ impl Story {
     }
 
     /// One change, and whether it must be refused.
-    pub(crate) fn next(&mut self) -> (Change, bool) {
+    fn next(&mut self) -> (Change, bool) {
         let who = self.dice.below(OWNERS.into()) as usize;
         match self.dice.below(16) {
             0..=8 => (self.live(who), false),
@@ -137,7 +135,7 @@ impl Story {
     fn identity(&mut self, who: usize) -> Change {
         self.numbers += 1;
         self.owners[who].row.document += 1;
-        self.with_entry(who, EntryContent::Identity(IdentityParts::default()))
+        self.with_entry(who, EntryContent::Identity)
     }
 
     fn purge(&mut self, who: usize) -> Change {

@@ -95,7 +95,7 @@ impl Firehose {
         self: &Arc<Self>,
         cursor: Option<u64>,
         peer: Option<IpAddr>,
-    ) -> Result<(FirehoseConsumer, Start), SubscribeError> {
+    ) -> Result<(Consumer, Start), SubscribeError> {
         if self.services.rules.filter.is_narrow() {
             return Err(SubscribeError::Filtered);
         }
@@ -121,7 +121,7 @@ impl Firehose {
         let number = self.next_consumer.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, position.clone());
         self.services.metrics.firehose_subscriptions.inc();
-        let consumer = FirehoseConsumer {
+        let consumer = Consumer {
             firehose: self.clone(),
             number,
             position,
@@ -172,7 +172,7 @@ impl Firehose {
 }
 
 /// An admitted consumer. Dropping it frees its place.
-pub(crate) struct FirehoseConsumer {
+pub(crate) struct Consumer {
     firehose: Arc<Firehose>,
     number: u64,
     position: Arc<AtomicU64>,
@@ -182,7 +182,7 @@ pub(crate) struct FirehoseConsumer {
     _ip_permit: Option<IpPermit>,
 }
 
-impl FirehoseConsumer {
+impl Consumer {
     pub(crate) fn settings(&self) -> FirehoseSettings {
         self.firehose.settings
     }
@@ -217,7 +217,7 @@ impl FirehoseConsumer {
     }
 }
 
-impl Drop for FirehoseConsumer {
+impl Drop for Consumer {
     fn drop(&mut self) {
         self.firehose.lock().remove(&self.number);
     }

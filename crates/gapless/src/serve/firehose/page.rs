@@ -108,14 +108,7 @@ impl FirehosePageBuilder<'_> {
             return Ok(());
         };
         match row.kind {
-            // The row of the account before a purge announces that the repository is gone.
-            LogKind::Claimed
-            | LogKind::Unclaimed
-            | LogKind::Lost(_)
-            | LogKind::Redacted(_)
-            | LogKind::Purged(_)
-            | LogKind::Trimmed(_) => Ok(()),
-            LogKind::Restated => self.announce_state(seq, id, row),
+            LogKind::Claimed | LogKind::Lost(_) | LogKind::Redacted(_) => Ok(()),
             LogKind::Account(account) => {
                 // Sent for a hidden repository too, because this event announces the hiding.
                 if let Some(repo) = self.view.repo(id)?.filter(|_| row.last) {

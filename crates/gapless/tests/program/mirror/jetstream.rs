@@ -9,7 +9,7 @@ use gapless_core::ledger::Account;
 use gapless_harness::fake_jetstream::FakeJetstream;
 use gapless_harness::{PATIENCE, PDS, Program, World, condition, network, new_path, record};
 use gapless_mirror::api::{Inspect as _, Operate as _, RepoAnswer, Status};
-use gapless_store::table::claimed::ClaimRow;
+use gapless_store::table::claimed::Claim;
 use gapless_store::table::log::LogKind;
 use gapless_testnet::{Config as NetConfig, Place, Write, encode_record};
 use serde_json::{Value as Json, json};
@@ -56,7 +56,7 @@ pub(crate) async fn follow(world: &mut World, url: &str) {
     connected(world, url).await;
 }
 
-pub(crate) fn claims(world: &World, did: &Did) -> Vec<(String, ClaimRow)> {
+pub(crate) fn claims(world: &World, did: &Did) -> Vec<(String, Claim)> {
     let view = world.mirror().services().store.view();
     let Some(id) = view.repo_id(did).expect("it can be read") else {
         return Vec::new();
