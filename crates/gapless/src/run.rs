@@ -171,7 +171,11 @@ impl Signals {
 }
 
 fn init_logging(format: LogFormat) {
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // A log that cannot be written, on a full disk or a closed pipe, must not end anything: the
+    // subscriber would report its own error on standard error, and panic.
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     // A second subscriber in one process, as in tests, has no effect.
     let _ = match format {
         LogFormat::Json => builder.json().try_init(),

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::progress::ProgressBar;
 use super::{CommandOutcome, DataFolder};
+use crate::terminal::print_line;
 
 /// Findings printed for people. `--json` has all that the report keeps.
 const FINDINGS_SHOWN: usize = 20;
@@ -38,7 +39,7 @@ pub(crate) fn check(folder: &DataFolder) -> Result<CommandOutcome, String> {
     drop(contents);
     store.close().map_err(|error| error.to_string())?;
     if folder.json {
-        println!("{}", check_json(&report));
+        print_line(&check_json(&report).to_string());
     } else {
         print_check(&folder.data, &report);
     }
@@ -69,7 +70,7 @@ fn check_json(report: &CheckReport) -> serde_json::Value {
 }
 
 fn print_check(folder: &Path, report: &CheckReport) {
-    println!(
+    print_line(&format!(
         "{}: {} repositories, {} of them proven by their root, {} records, {} log numbers in {} rows, {} frames",
         folder.display(),
         report.repos,
@@ -78,29 +79,31 @@ fn print_check(folder: &Path, report: &CheckReport) {
         report.log_numbers,
         report.log_rows,
         report.frames
-    );
+    ));
     if report.not_recomputable > 0 {
-        println!(
+        print_line(&format!(
             "{} cannot be recomputed: not all keys are held (--keep-keys wanted)",
             report.not_recomputable
-        );
+        ));
     }
     if report.is_clean() {
-        println!("The store is sound.");
+        print_line("The store is sound.");
         return;
     }
     for finding in report.findings.iter().take(FINDINGS_SHOWN) {
-        println!("- {finding}");
+        print_line(&format!("- {finding}"));
     }
     let more = report.found.saturating_sub(FINDINGS_SHOWN as u64);
     if more > 0 {
-        println!("- and {more} more (--json lists the first thousand)");
+        print_line(&format!(
+            "- and {more} more (--json lists the first thousand)"
+        ));
     }
-    println!(
+    print_line(&format!(
         "{} findings. `gapless store repair --data {}` makes the store sound again; `--dry-run` says what it would do.",
         report.found,
         folder.display()
-    );
+    ));
 }
 
 pub(crate) fn repair(folder: &DataFolder, dry_run: bool) -> Result<CommandOutcome, String> {
@@ -121,7 +124,7 @@ pub(crate) fn repair(folder: &DataFolder, dry_run: bool) -> Result<CommandOutcom
     bar.clear();
     let repaired = repaired.map_err(|error| error.to_string())?;
     if folder.json {
-        println!("{}", repair_json(&repaired, dry_run));
+        print_line(&repair_json(&repaired, dry_run).to_string());
     } else {
         print_repair(&folder.data, &repaired, dry_run);
     }
@@ -164,57 +167,62 @@ fn repair_json(repaired: &RepairReport, dry_run: bool) -> serde_json::Value {
 
 fn print_repair(folder: &Path, repaired: &RepairReport, dry_run: bool) {
     if repaired.found_nothing() {
-        println!("{}: sound; there is nothing to repair.", folder.display());
+        print_line(&format!(
+            "{}: sound; there is nothing to repair.",
+            folder.display()
+        ));
         return;
     }
     if let Some(lost) = &repaired.lost {
-        println!("{}: {lost}", folder.display());
+        print_line(&format!("{}: {lost}", folder.display()));
     }
     if dry_run && !repaired.looked {
-        println!(
-            "The tables were not checked, because the journals must be repaired first. Run the command without --dry-run; copies of damaged files are kept."
+        print_line(
+            "The tables were not checked, because the journals must be repaired first. Run the command without --dry-run; copies of damaged files are kept.",
         );
         return;
     }
     for journal in &repaired.journals {
-        println!(
+        print_line(&format!(
             "- damage removed from {}; a copy of the damaged file is kept",
             journal.display()
-        );
+        ));
     }
     for (first, last) in &repaired.lost_numbers {
-        println!("- log numbers {first} to {last} are lost, and marked as lost");
+        print_line(&format!(
+            "- log numbers {first} to {last} are lost, and marked as lost"
+        ));
     }
     let (mended, removed) = (repaired.mended_rows, repaired.removed_rows);
     if mended + removed > 0 {
-        println!("- {mended} rows mended, {removed} removed");
+        print_line(&format!("- {mended} rows mended, {removed} removed"));
     }
     let (damaged, strays) = (repaired.damaged_frames, repaired.stray_frames);
     if damaged + strays > 0 {
-        println!(
+        print_line(&format!(
             "- {damaged} damaged ranges and {strays} frames without a log row are removed; a consumer of the firehose gets the present state of each affected repository instead"
-        );
+        ));
     }
     if repaired.damaged_repos > 0 {
-        println!(
+        print_line(&format!(
             "- {} of {} repositories no longer hash to their root and must be fetched again:",
             repaired.damaged_repos, repaired.repos
-        );
+        ));
         for did in repaired.damaged_dids.iter().take(FINDINGS_SHOWN) {
-            println!("    {did}");
+            print_line(&format!("    {did}"));
         }
     }
     if repaired.resets > 0 {
-        println!(
+        print_line(&format!(
             "- {} upstreams are reset: no repository is complete before Gapless has compared it with its host",
             repaired.resets
-        );
+        ));
     }
     if dry_run {
-        println!("Nothing was changed. Run the command without --dry-run to make this repair.");
+        print_line("Nothing was changed. Run the command without --dry-run to make this repair.");
     } else {
-        println!(
-            "Done. Start Gapless, which compares the repositories with their hosts and fetches what is missing."
+        print_line(
+            "Done. Start Gapless, which compares the repositories with their hosts and fetches what is missing.",
         );
     }
 }

@@ -7,12 +7,9 @@ use gapless_core::ledger::settings::OnRollback;
 use serde_json::json;
 use toml::Value;
 
-use super::values::{format_duration, format_size};
+use super::values::{REDACTED, format_duration, format_size};
 use super::{Config, LoadedConfig, LogFormat, keys};
 use gapless_mirror::settings::{FollowWhat, KeepKeys, UpstreamConfig};
-
-/// Replaces the token.
-const REDACTED: &str = "(redacted)";
 
 /// The value of a key in the form that a file uses; `None` if it is unset.
 fn key_value(config: &Config, key: &str) -> Option<Value> {
@@ -109,6 +106,10 @@ pub(crate) fn to_toml(loaded: &LoadedConfig) -> String {
         }
         let source = loaded.source(key);
         let _ = match key_value(&loaded.config, key) {
+            // Who reads this again has to set the token anew.
+            Some(_) if name == "token" => {
+                writeln!(out, "# token = \"{REDACTED}\"  # {source}")
+            }
             Some(value) => writeln!(out, "{name} = {value}  # {source}"),
             None => writeln!(out, "# {name} is not set  # {source}"),
         };

@@ -9,6 +9,8 @@ use url::{Host, Url};
 
 /// The form of a duration, for error texts.
 pub(super) const DURATION: &str = "a duration such as 250ms, 90s, 15m, 24h or 7d";
+/// Replaces the token in a configuration that is shown, and is no token.
+pub(super) const REDACTED: &str = "(redacted)";
 /// The form of a size, for error texts.
 pub(super) const SIZE: &str = "a size such as 512MiB or 20GB";
 /// The form of a pattern, for error texts.
@@ -151,7 +153,8 @@ pub(super) const TOKEN: &str = "8 to 512 visible ASCII letters, without spaces";
 impl Token {
     pub fn parse(text: &str) -> Option<Token> {
         let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-        (visible && TOKEN_LETTERS.contains(&text.len())).then(|| Token(text.to_owned()))
+        let usable = visible && text != REDACTED && TOKEN_LETTERS.contains(&text.len());
+        usable.then(|| Token(text.to_owned()))
     }
 
     /// Compares in constant time, so that the time leaks no prefix.

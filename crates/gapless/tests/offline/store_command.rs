@@ -205,6 +205,58 @@ fn a_sound_store_is_said_to_be_sound() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_no_panic() {
+    let folder = filled();
+    let data = folder.path().to_str().expect("a plain name");
+    for arguments in [
+        &["store", "check", "--data", data][..],
+        &["store", "check", "--json", "--data", data],
+        &["store", "repair", "--dry-run", "--data", data],
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full");
+        let output = Command::new(env!("CARGO_BIN_EXE_gapless"))
+            .args(arguments)
+            .stdout(full.expect("the device is there"))
+            .output()
+            .expect("it starts");
+        assert_eq!(code(&output), 0, "{}", text(&output));
+    }
+}
+
+#[test]
+fn a_mirror_whose_log_cannot_be_written_starts_and_stops() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, dids) = (folder.path().join("data"), folder.path().join("dids"));
+    fs::write(&dids, "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa\n").expect("it writes");
+    let full = fs::File::options().write(true).open("/dev/full");
+    let mut mirror = Command::new(env!("CARGO_BIN_EXE_gapless"))
+        .args([
+            "run",
+            "--plc",
+            "http://127.0.0.1:1",
+            "--bind",
+            "127.0.0.1:0",
+        ])
+        .arg("--data")
+        .arg(&data)
+        .arg("--dids")
+        .arg(&dids)
+        .stderr(full.expect("the device is there"))
+        .spawn()
+        .expect("it starts");
+    // The mirror makes this folder once it runs; each of its first lines cannot be written.
+    while !data.join("tmp").exists() {
+        let ended = mirror.try_wait().expect("it can be asked");
+        assert_eq!(ended, None, "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let stop = Command::new("kill").arg(mirror.id().to_string()).status();
+    assert!(stop.expect("kill runs").success());
+    let ended = mirror.wait().expect("it ends");
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
 fn a_store_in_use_names_who_uses_it() {
     let folder = filled();
     let _open = Store::open(folder.path(), &settings()).expect("it opens");

@@ -104,7 +104,7 @@ fn config_show_and_run_read_the_same_configuration() {
         "{text}"
     );
     assert!(
-        text.contains("token = \"(redacted)\"  # flag --token"),
+        text.contains("# token = \"(redacted)\"  # flag --token"),
         "{text}"
     );
     let shown = gapless(&["config", "show", "--json", "--upstream", "pds=http://a"]);
