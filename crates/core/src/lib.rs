@@ -11,3 +11,4 @@
 pub mod filter;
 pub mod ledger;
 pub mod repo_tx;
+pub mod retain;

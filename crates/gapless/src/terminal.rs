@@ -1,11 +1,28 @@
 //! Output for a terminal: aligned tables, and text of other parties without control
-//! characters, so that it cannot change the terminal.
+//! characters, so that it cannot change the terminal. Questions to the person at the terminal.
 
-use std::io::Write;
+use std::io::{BufRead, IsTerminal, Write};
 
 /// Prints a line on standard output. A closed standard output is ignored.
 pub(crate) fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Whether a person can be asked: input and messages are those of a terminal.
+pub(crate) fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks the person at the terminal, on standard error. Anything but yes is no.
+pub(crate) fn ask_yes(question: &str) -> bool {
+    eprint!("{question} [y/N] ");
+    reads_yes(&mut std::io::stdin().lock())
+}
+
+fn reads_yes(input: &mut impl BufRead) -> bool {
+    let mut line = String::new();
+    let read = input.read_line(&mut line);
+    read.is_ok() && matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
 /// Replaces control characters except line breaks. The text may come from a host, for
@@ -65,6 +82,17 @@ pub(crate) fn format_age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_clear_yes_is_a_yes() {
+        for yes in ["y\n", "Y\n", " yes \n", "YES"] {
+            assert!(reads_yes(&mut yes.as_bytes()), "{yes:?}");
+        }
+        for no in ["", "\n", "n\n", "no\n", "yesterday\n", "\ny\n", "j\n"] {
+            assert!(!reads_yes(&mut no.as_bytes()), "{no:?}");
+        }
+        assert!(!reads_yes(&mut &b"\xff\n"[..]));
+    }
 
     #[test]
     fn columns_line_up_and_escapes_do_nothing() {

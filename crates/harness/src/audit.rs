@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use gapless::demo::log_observer::LogObserver;
 use gapless_atp::frame;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Held, RepoId};
+use gapless_core::ledger::{Account, Held, RepoId};
 use gapless_store::read_view::ReadView;
-use gapless_store::table::log::{FIRST_SEQ, LogRow};
+use gapless_store::table::log::{FIRST_SEQ, LogKind, LogRow};
 use gapless_store::{Settings, Store};
 use gapless_testnet::{Place, Testnet};
 
@@ -54,11 +55,13 @@ pub struct Audit {
     pub exact: u64,
     /// The number after the last number of the log.
     pub log_next: u64,
+    /// Models that follow the log from one audit to the next.
+    pub observer: LogObserver,
 }
 
 impl Audit {
     /// Checks everything that a killed program has left: every root, every record, every log
-    /// number, and the cursors.
+    /// number, where the log leads, and the cursors.
     pub fn check_data(&mut self, data: &Path, net: &Testnet) {
         let settings = Settings {
             min_free_disk_bytes: 0,
@@ -71,6 +74,12 @@ impl Audit {
             self.repo(&view, id, net);
         }
         self.log(&view);
+        let different = self.observer.observe(&store).expect("the log can be read");
+        assert_eq!(
+            different,
+            Vec::<String>::new(),
+            "the log leads to the state"
+        );
         assert_eq!(store.durable_head().next_seq, self.log_next);
         cursor(&view, net);
         drop(view);
@@ -107,14 +116,23 @@ impl Audit {
         self.exact += 1;
     }
 
-    /// Checks that the log numbers are dense, and that each names what it named in earlier audits.
+    /// Checks that the log numbers are dense, and that each names what it named in earlier audits,
+    /// unless a purge has emptied the row or the log was trimmed.
     fn log(&mut self, view: &ReadView) {
         let mut next = FIRST_SEQ;
         for row in view.log_from(FIRST_SEQ).expect("it can be read") {
             let (first, row) = row.expect("it can be read");
             assert_eq!(first, next, "the numbers are dense");
             next += row.numbers();
+            if let LogKind::Trimmed(_) = row.kind {
+                assert_eq!(first, FIRST_SEQ, "only the front is trimmed");
+                self.rows = self.rows.split_off(&next);
+                continue;
+            }
             match self.rows.get(&first) {
+                Some(before) if is_emptied(before, &row) => {
+                    self.rows.insert(first, row);
+                }
                 Some(before) => assert_eq!(before, &row, "number {first} names something else"),
                 None => {
                     assert!(first >= self.log_next, "number {first} was given before");
@@ -125,6 +143,18 @@ impl Audit {
         assert!(next >= self.log_next, "{next}: numbers were lost");
         self.log_next = next;
     }
+}
+
+/// Whether a purge has taken the contents out of a row.
+fn is_emptied(before: &LogRow, row: &LogRow) -> bool {
+    let emptied = matches!(
+        row.kind,
+        LogKind::Redacted(_) | LogKind::Purged(_) | LogKind::Identity
+    );
+    emptied
+        && row.ops.is_empty()
+        && row.identity.is_none()
+        && (before.numbers(), before.repo) == (row.numbers(), row.repo)
 }
 
 /// Checks that no commit at or before a cursor is missing: its repository is at the commit's rev
@@ -153,8 +183,13 @@ fn cursor(view: &ReadView, net: &Testnet) {
             let (id, repo) = found.unwrap_or_else(|| panic!("{did} is passed and unknown"));
             let held = repo.head().map(|head| head.rev.to_string());
             let parked = view.parked(id).expect("it can be read");
+            // Nothing is fetched of a deleted account, and a purge takes what was held.
+            let deleted = repo.account == Account::Deleted;
             assert!(
-                held.as_deref() >= Some(event.rev) || !repo.debt.is_empty() || !parked.is_empty(),
+                deleted
+                    || held.as_deref() >= Some(event.rev)
+                    || !repo.debt.is_empty()
+                    || !parked.is_empty(),
                 "{did}: the cursor {} has passed {} at {}, and {held:?} is held",
                 cursor.seq,
                 event.rev,

@@ -238,6 +238,11 @@ impl World {
         pretended::set(&self.data(), Some(0));
     }
 
+    /// Makes the disk of the mirror appear to have this much free space.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        pretended::set(&self.data(), Some(bytes));
+    }
+
     pub fn free_disk(&self) {
         pretended::set(&self.data(), None);
     }

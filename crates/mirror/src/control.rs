@@ -1,23 +1,25 @@
-//! Carries out an operator's orders: upstreams, tracked repositories, dead letters, a
-//! confirmed loss, a new fetch.
+//! Carries out an operator's orders: upstreams, tracked repositories, dead letters, consumers of
+//! the log, a confirmed loss, a new fetch.
 
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{DebtReason, FollowReason, Host, HostId, account, debt, rollback};
-use gapless_store::change::{Change, DeadChange};
+use gapless_core::retain::When;
+use gapless_store::change::{Change, ConsumerChange, DeadChange};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadLetter, Resolution};
 use tokio::runtime::Handle;
 
 use crate::api::{
-    ApiError, DeadResolved, Inspect, NewUpstream, Operate, RepoAnswer, TrackedChange,
-    UpstreamAnswer, UpstreamRemoved,
+    ApiError, ConsumerRemoved, ConsumerSelector, DeadResolved, Inspect, NewUpstream, Operate,
+    RepoAnswer, TrackedChange, UpstreamAnswer, UpstreamRemoved,
 };
 use crate::desk::{Desks, RepoTurn};
 use crate::following::Following;
 use crate::inspect::Inspector;
+use crate::inspect::consumers::consumer_answers;
 use crate::repair::reload::{hosted_repos, read_repos};
 use crate::services::Services;
 use crate::settings::MirrorSettings;
@@ -29,6 +31,9 @@ use crate::tracking::Tracking;
 const CONCURRENT_LETTERS: usize = 256;
 /// Repositories that are hidden at the same time when a loss is confirmed.
 const CONCURRENT_HIDES: usize = 256;
+
+/// Whom the audit names as the author of an order.
+const OPERATOR: &str = "operator";
 
 /// Carries out an operator's orders to a running mirror.
 pub struct Control {
@@ -224,5 +229,38 @@ impl Operate for Control {
             .try_for_each(|()| async { Ok(()) });
         self.handle.block_on(settled)?;
         Ok(DeadResolved { resolved })
+    }
+
+    fn remove_consumer(&self, which: &ConsumerSelector) -> Result<ConsumerRemoved, ApiError> {
+        let now = self.services.clock.now();
+        let all = consumer_answers(&self.services.store.view(), now.time)?;
+        let (keys, answers): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        let found = which.select(&answers)?;
+        let mut keyed = keys.iter().zip(&answers);
+        let Some((key, removed)) = keyed.find(|(_, one)| *one == found) else {
+            return Err(ApiError::NotFound(format!("there is no consumer {which}")));
+        };
+        let change = Change {
+            tick: now.tick,
+            consumer: Some(ConsumerChange::Remove {
+                key: *key,
+                by: OPERATOR.to_owned(),
+                at: When {
+                    time: now.time,
+                    lived: now.lived,
+                },
+            }),
+            ..Change::default()
+        };
+        self.handle.block_on(write(&self.services.store, change))?;
+        tracing::info!(
+            consumer = removed.name,
+            next = removed.next,
+            "an operator removed a consumer of the log; Gapless keeps nothing for it any more"
+        );
+        Ok(ConsumerRemoved {
+            removed: removed.clone(),
+            let_go: removed.holds_alone.clone(),
+        })
     }
 }

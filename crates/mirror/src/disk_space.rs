@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gapless_core::ledger::Time;
@@ -17,6 +18,9 @@ use gapless_store::sync::Mutex;
 
 /// How often the file system is asked: one system call.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// The disk is low while less than `min_free_disk` and this part of it is free. Then consumers of
+/// the log that hold back old data are overrun, before nothing can be written.
+const LOW_PART: u64 = 4;
 
 /// Too little space is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct DiskSpace {
     folder: PathBuf,
     min_free_bytes: u64,
     shortage: Mutex<Option<Shortage>>,
+    /// Whether the last check found little more than what must stay free.
+    low: AtomicBool,
 }
 
 impl DiskSpace {
@@ -39,11 +45,17 @@ impl DiskSpace {
             folder: folder.to_owned(),
             min_free_bytes,
             shortage: Mutex::default(),
+            low: AtomicBool::default(),
         }
     }
 
+    /// Whether little more is free than what must stay free, or less.
+    pub(crate) fn is_low(&self) -> bool {
+        self.low.load(Ordering::Relaxed)
+    }
+
     /// Returns how many bytes must stay free on the disk.
-    pub(crate) fn min_free_bytes(&self) -> u64 {
+    pub fn min_free_bytes(&self) -> u64 {
         self.min_free_bytes
     }
 
@@ -78,6 +90,9 @@ impl DiskSpace {
     }
 
     fn found(&self, now: Time, free_bytes: u64) -> Result<(), DiskFull> {
+        let margin = self.min_free_bytes / LOW_PART;
+        let low = free_bytes < self.min_free_bytes.saturating_add(margin);
+        self.low.store(low, Ordering::Relaxed);
         if free_bytes < self.min_free_bytes {
             let full = DiskFull {
                 folder: self.folder.clone(),
@@ -130,6 +145,9 @@ mod tests {
         assert!(lack.error.contains("min_free_disk"), "{}", lack.error);
         disk.found(Time(9), 1000).expect("enough");
         assert_eq!(disk.shortage(), None);
+        assert!(disk.is_low(), "little more than what must stay free");
+        disk.found(Time(9), 1250).expect("enough");
+        assert!(!disk.is_low());
     }
 
     #[derive(Clone, Default)]

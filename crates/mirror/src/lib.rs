@@ -32,6 +32,7 @@ pub mod schedule;
 pub mod services;
 pub mod settings;
 mod shutdown;
+mod store_ids;
 pub mod store_io;
 mod sweep;
 mod tracking;

@@ -28,7 +28,8 @@ use crate::hosts::HostRows;
 use crate::inspect::Inspector;
 use crate::inspect::counts::{self, RepoCounter};
 use crate::inspect::proof::Prover;
-use crate::log::head::LogHead;
+use crate::log::consumer::{ConsumerInfo, report_position};
+use crate::log::reader::StoreLog;
 use crate::metrics::Metrics;
 use crate::repair::reload::read_debts;
 use crate::repair::worker::{Addresses as _, Fetcher};
@@ -36,6 +37,7 @@ use crate::schedule::Schedule;
 use crate::services::{Rules, Services};
 use crate::settings::MirrorSettings;
 use crate::shutdown::Shutdown;
+use crate::store_ids::ensure_ids;
 use crate::sweep::Sweeper;
 use crate::sweep::queue::Sweeps;
 use crate::tracking::Tracking;
@@ -81,7 +83,7 @@ impl From<StoreError> for StartError {
 /// A mirror: its parts and its running tasks.
 pub struct Mirror {
     services: Arc<Services>,
-    log_head: LogHead,
+    log: StoreLog,
     desks: Arc<Desks>,
     fetcher: Arc<Fetcher>,
     sweeps: Arc<Sweeps>,
@@ -120,7 +122,7 @@ impl Mirror {
             StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
         })??);
         let services = Arc::new(build_services(&settings, store).await?);
-        let log_head = LogHead::listen_to(&services.store);
+        let log = StoreLog::listen_to(&services.store);
         let desks = Arc::new(Desks::start(&services, settings.workers)?);
         let net = build_net(&settings)?;
         let following = Arc::new(Following::new(services.clone(), desks.clone(), net.clone()));
@@ -179,7 +181,7 @@ impl Mirror {
         });
         let mirror = Arc::new(Mirror {
             services,
-            log_head,
+            log,
             desks,
             fetcher,
             sweeps,
@@ -241,8 +243,7 @@ impl Mirror {
         let upkeep = Arc::new(UpkeepTask::new(
             self.services.clone(),
             self.desks.clone(),
-            self.settings.purge_grace,
-            self.settings.keep_versions,
+            self.settings.clone(),
         ));
         self.supervise("upkeep", move || upkeep.clone().run());
         let counter = self.inspector.counter.clone();
@@ -288,9 +289,16 @@ impl Mirror {
         &self.services
     }
 
-    /// The durable end of the log, for readers of the log.
-    pub fn log_head(&self) -> &LogHead {
-        &self.log_head
+    /// The log, for its consumers.
+    pub fn log(&self) -> &StoreLog {
+        &self.log
+    }
+
+    /// Records that a consumer of the log has processed everything below `next`; see
+    /// [`report_position`]. A new consumer gets the hold of the settings.
+    pub fn report_consumer(&self, info: &ConsumerInfo, next: u64) -> Result<(), StoreError> {
+        let Services { store, clock, .. } = &*self.services;
+        report_position(store, clock, self.settings.hold, info, next)
     }
 
     /// The desks, which serving uses to report damage.
@@ -397,10 +405,15 @@ async fn build_services(
     settings: &MirrorSettings,
     store: Arc<Store>,
 ) -> Result<Services, StartError> {
+    if let Some(frames) = store.frames() {
+        // Until the upkeep believes the clock.
+        frames.doubt_clock(true);
+    }
     let view = store.view();
     let counters = view.counters()?;
-    let clock = Arc::new(Clock::resume(counters.last_tick));
+    let clock = Arc::new(Clock::resume(counters.last_tick, view.lived()?));
     let generation = filter_in_force(settings, &store, clock.time()).await?;
+    ensure_ids(&store).await?;
     let mut tracked = std::collections::HashSet::new();
     let mut found = std::collections::HashMap::new();
     for row in view.tracked() {

@@ -198,6 +198,8 @@ counters! {
     purges_finished: "gapless_purges_finished_total", "Purges of which nothing is left on the disk.";
     purges_put_off: "gapless_purges_put_off_total", "Postponements of removing purged bytes from the disk because of an open reader or a journal.";
     versions_expired: "gapless_versions_expired_total", "Superseded records deleted after their retention time.";
+    log_trimmed: "gapless_log_trimmed_total", "Numbers trimmed from the front of the log after their retention time.";
+    consumers_overrun: "gapless_consumers_overrun_total", "Consumers of the log that stopped for longer than their hold or held back too much on a disk that was almost full.";
     proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
     damaged: "gapless_roots_differed_total", "Recomputed roots that differ from the signed root.";
     exports: "gapless_exports_total", "Whole repositories sent by getRepo.";

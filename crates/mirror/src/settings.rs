@@ -34,6 +34,10 @@ pub struct MirrorSettings {
     pub purge_grace: Duration,
     /// How long superseded records are kept for readers of the log.
     pub keep_versions: Duration,
+    /// How long rows of the log are kept; `None`: for ever.
+    pub keep_log: Option<Duration>,
+    /// How long a consumer of the log that has stopped holds back what it still needs.
+    pub hold: Duration,
     pub on_rollback: OnRollback,
     /// Whether hosts may have private or loopback addresses.
     pub allow_private: bool,

@@ -2,7 +2,7 @@
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
-use gapless_core::ledger::{DebtReason, HostId, Now, Repo, Tick, Time};
+use gapless_core::ledger::{DebtReason, HostId, Lived, Now, Repo, Tick, Time};
 use gapless_mirror::schedule::{Schedule, SlotLimits};
 
 fn owing(number: u32, host: u32, at: u64) -> Repo {
@@ -12,6 +12,7 @@ fn owing(number: u32, host: u32, at: u64) -> Repo {
     let now = Now {
         time: Time(1),
         tick: Tick(1),
+        lived: Lived::default(),
     };
     debt::owe(now, &mut repo, DebtKind::Compare, DebtReason::Operator);
     repo.debt.next_try = Time(at);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use gapless_atp::crypto::{Curve, PublicKey};
 use gapless_atp::identity::{AuditEntry, AuditLog, DidDocument, KeyHistory, Said};
 use gapless_atp::limits::{AUDIT_LOG_BYTES, DID_DOCUMENT_BYTES};
-use gapless_atp::syntax::{Did, DidMethod};
+use gapless_atp::syntax::{Did, DidMethod, Handle};
 use gapless_core::ledger::KeyBytes;
 use url::Url;
 
@@ -61,7 +61,7 @@ pub struct ResolvedIdentity {
     /// Whether the DID has a tombstone, that is, was given up for good.
     pub tombstoned: bool,
     /// The handle that the document claims, not verified.
-    pub handle: Option<String>,
+    pub handle: Option<Handle>,
 }
 
 /// Why a DID could not be resolved.
@@ -256,7 +256,7 @@ fn read_document(did: &Did, body: &[u8]) -> Result<ResolvedIdentity, ResolveErro
         key: document.usable_key().map(key_bytes),
         version: 0,
         tombstoned: false,
-        handle: document.handle.map(|handle| handle.as_str().to_owned()),
+        handle: document.handle,
     })
 }
 

@@ -8,6 +8,9 @@ use gapless_core::ledger::{RepoId, UpstreamId};
 
 use crate::check::{Broken, Checker};
 use crate::mirror::SimMirror;
+use crate::mirror::log_event::LogEvents;
+use crate::readers::Readers;
+use crate::readers::kinds::KindCounts;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::{Fault, Faults, Place, World, name, short};
@@ -24,6 +27,12 @@ pub struct Outcome {
     pub differences_right: u64,
     pub claimed: u64,
     pub fired: BTreeMap<Fault, u64>,
+    /// Rollbacks that were adopted.
+    pub adopted: u64,
+    /// What happened to the log and its readers.
+    pub log_events: LogEvents,
+    /// The rows of the log that readers read, by kind.
+    pub kinds: KindCounts,
 }
 
 /// A seed that broke an invariant, with a readable description.
@@ -34,11 +43,12 @@ pub struct Failure {
     pub text: String,
 }
 
-/// One run of the simulator: world, mirror, checker and trace.
+/// One run of the simulator: world, mirror, readers of the log, checker and trace.
 pub struct Run {
     pub seed: u64,
     pub world: World,
     pub mirror: SimMirror,
+    pub readers: Readers,
     pub checker: Checker,
     pub trace: Trace,
 }
@@ -51,7 +61,7 @@ impl Run {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let faults = Faults::some(&mut rng);
         let mut world = World::new(seed, faults);
-        let mut mirror = SimMirror::new();
+        let mut mirror = SimMirror::new(seed);
         let hosts = rng.between(1, 3) as usize;
         for _ in 0..hosts {
             world.add_pds();
@@ -88,6 +98,7 @@ impl Run {
         Run {
             seed,
             world,
+            readers: Readers::new(seed, &mut mirror),
             mirror,
             checker: Checker::default(),
             trace: Trace::default(),
@@ -99,7 +110,8 @@ impl Run {
         Run {
             seed: 0,
             world: World::new(0, Faults::none()),
-            mirror: SimMirror::new(),
+            mirror: SimMirror::new(0),
+            readers: Readers::idle(),
             checker: Checker::default(),
             trace: Trace::default(),
         }
@@ -122,7 +134,7 @@ impl Run {
 
     pub fn outcome(&self) -> Outcome {
         Outcome {
-            hash: self.trace.hash(),
+            hash: self.trace.full_hash(),
             events: self.trace.steps(),
             complete: self.checker.complete,
             compared: self.checker.compared,
@@ -131,6 +143,9 @@ impl Run {
             differences_right: self.mirror.counts.differences_right,
             claimed: self.mirror.counts.claimed,
             fired: self.world.faults.fired().clone(),
+            adopted: self.mirror.counts.adopted,
+            log_events: self.mirror.book.events.clone(),
+            kinds: self.readers.kinds.clone(),
         }
     }
 
@@ -173,7 +188,8 @@ impl Run {
         self.pass_some_time();
         self.note(what);
         self.checker
-            .check(&mut self.world, &mut self.mirror, crashed)
+            .check(&mut self.world, &mut self.mirror, crashed)?;
+        self.beside()
     }
 
     pub fn note(&mut self, what: String) {

@@ -21,6 +21,9 @@ impl Run {
     /// complete, within a bounded time and a bounded number of fetches.
     pub fn heal(&mut self) -> Result<(), Broken> {
         self.world.heal();
+        self.readers.heal();
+        self.mirror.purges_pause = false;
+        self.mirror.finish_purges(&self.world);
         self.note("heal".to_owned());
         let fetched = self.mirror.fetches.clone();
         let quiet = self.quiet();
@@ -45,6 +48,7 @@ impl Run {
                 what,
             });
         }
+        self.readers_catch_up()?;
         self.bounds(&fetched, &quiet)
     }
 
@@ -141,6 +145,7 @@ impl Run {
         self.note(what);
         self.checker
             .check(&mut self.world, &mut self.mirror, false)?;
+        self.beside()?;
         Ok(true)
     }
 
@@ -247,6 +252,7 @@ impl Run {
         if !self.holds(&before) {
             return broken("I11", "a snapshot applied twice changed what is held");
         }
+        self.readers_catch_up()?;
         let report = gapless_store::check::check(&self.mirror.book.view(), &mut |_| {});
         match report {
             Ok(report) if report.is_clean() => Ok(()),

@@ -3,15 +3,17 @@
 //!
 //! One seed determines a whole run. [`world`] knows the truth and misbehaves; [`mirror`]
 //! plays the program, with every decision made by the ledger; [`check`] compares the two
-//! after every step. For development only.
+//! after every step. [`readers`] follow the log and are compared with the store. For development
+//! only.
 
 pub mod chaos;
 mod check;
 mod heal;
 pub mod literal;
-mod mirror;
+pub mod mirror;
 mod mischief;
 pub mod pin;
+pub mod readers;
 mod rng;
 pub mod script;
 mod trace;

@@ -1,13 +1,14 @@
 //! Runs the simulator over many seeds: `--seeds N` from `--from S`; `--verbose` prints the
-//! whole trace of a failure; `--faults` prints how often each fault fired. Ends with an
-//! error at the first failing seed, or with `--keep-going` after all of them. `--pins`
-//! prints `traces.txt` instead.
+//! whole trace of a failure; `--faults` prints how often each fault fired, and what happened to
+//! the log and its readers. Ends with an error at the first failing seed, or with `--keep-going`
+//! after all of them. `--pins` prints `traces.txt` instead.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use gapless_sim::chaos::Run;
 use gapless_sim::pin::{self, Pin};
+use gapless_sim::readers::kinds::LogRowKind;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     let (from, seeds) = (number("--from", 0), number("--seeds", 1_000));
     let (mut events, mut complete, mut compared) = (0, 0, 0);
     let (mut fetched, mut differences, mut right) = (0, 0, 0);
-    let mut fired = BTreeMap::new();
+    let (mut fired, mut log_events, mut read) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut broken: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for seed in from..from + seeds {
         let mut run = Run::new(seed);
@@ -41,6 +42,12 @@ fn main() -> ExitCode {
         for (fault, times) in outcome.fired {
             *fired.entry(fault).or_insert(0) += times;
         }
+        for (event, times) in outcome.log_events.iter() {
+            *log_events.entry(event).or_insert(0) += times;
+        }
+        for kind in LogRowKind::ALL {
+            *read.entry(kind).or_insert(0) += outcome.kinds.times(kind);
+        }
         if let Err(what) = result {
             if !flag("--keep-going") {
                 println!("{}", run.failure(&what).text);
@@ -55,6 +62,12 @@ fn main() -> ExitCode {
     if flag("--faults") {
         for (fault, times) in fired {
             println!("{times:>9} {fault:?}: {}", fault.what());
+        }
+        for (event, times) in log_events {
+            println!("{times:>9} {event:?}: {}", event.what());
+        }
+        for (kind, times) in read {
+            println!("{times:>9} rows of the kind {kind:?} read");
         }
     }
     for (invariant, seeds) in &broken {

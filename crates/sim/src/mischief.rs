@@ -328,7 +328,7 @@ fn overflow(world: &mut World, mirror: &mut SimMirror) -> String {
 fn crash(world: &mut World, mirror: &mut SimMirror) -> String {
     let at_risk = mirror.book.unsynced();
     let keep = world.rng.below(at_risk + 1);
-    mirror.crash(keep);
+    mirror.crash(world, keep);
     format!("crash: {keep} of {at_risk} unsynced batches are left")
 }
 

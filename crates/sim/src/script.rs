@@ -367,7 +367,7 @@ impl Stage {
 
     /// Kills the mirror; `keep` of the unsynced batches survive.
     pub fn crash(&mut self, keep: usize) {
-        self.run.mirror.crash(keep);
+        self.run.mirror.crash(&self.run.world, keep);
         self.check("crash");
     }
 

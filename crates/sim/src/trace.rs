@@ -1,4 +1,5 @@
-//! The trace of a run: a hash of all steps, and the text of the last 60 steps.
+//! The trace of a run: a hash of all steps, and the text of the last ones. What readers of the log
+//! do stands beside the steps, with a hash of its own.
 
 use std::collections::VecDeque;
 
@@ -49,11 +50,13 @@ pub(crate) fn summary(repo: &Repo, answer: &Completeness) -> String {
 }
 
 /// The number of steps whose text is kept.
-const KEPT: usize = 60;
+const KEPT: usize = 80;
 
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     hash: u64,
+    /// The hash of everything that stands beside the steps.
+    beside: u64,
     steps: u64,
     last: VecDeque<String>,
     /// Whether the text of all steps is kept.
@@ -62,20 +65,32 @@ pub struct Trace {
 
 impl Trace {
     pub fn step(&mut self, what: String) {
-        for chunk in what.as_bytes().chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.hash = mix(self.hash ^ u64::from_le_bytes(word));
-        }
+        self.hash = add(self.hash, &what);
         self.steps += 1;
+        self.keep(format!("{:>6} {what}", self.steps));
+    }
+
+    /// Adds what happens beside the steps.
+    pub(crate) fn beside(&mut self, what: &str) {
+        self.beside = add(self.beside, what);
+        self.keep(format!("       | {what}"));
+    }
+
+    fn keep(&mut self, line: String) {
         if self.last.len() == KEPT && !self.verbose {
             self.last.pop_front();
         }
-        self.last.push_back(format!("{:>6} {what}", self.steps));
+        self.last.push_back(line);
     }
 
+    /// The hash of the steps.
     pub fn hash(&self) -> u64 {
         mix(self.hash ^ self.steps)
+    }
+
+    /// The hash of the steps and of everything beside them.
+    pub fn full_hash(&self) -> u64 {
+        mix(self.hash() ^ self.beside)
     }
 
     pub fn steps(&self) -> u64 {
@@ -87,6 +102,15 @@ impl Trace {
         let lines: Vec<&str> = self.last.iter().map(String::as_str).collect();
         lines.join("\n")
     }
+}
+
+fn add(mut hash: u64, what: &str) -> u64 {
+    for chunk in what.as_bytes().chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = mix(hash ^ u64::from_le_bytes(word));
+    }
+    hash
 }
 
 #[cfg(test)]

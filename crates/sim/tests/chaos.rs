@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use gapless_sim::chaos::{Outcome, Run};
+use gapless_sim::mirror::log_event::LogEvent;
 use gapless_sim::pin;
+use gapless_sim::readers::kinds::LogRowKind;
 use gapless_sim::world::Fault;
 
 #[allow(clippy::disallowed_methods)] // A test's configuration is its environment.
@@ -34,7 +36,10 @@ fn seeds_that_failed_once_do_not_fail_again() {
 fn whatever_happens_nothing_is_called_complete_that_is_not() {
     let (mut events, mut complete, mut compared) = (0, 0, 0);
     let (mut differences, mut right, mut claimed) = (0, 0, 0);
+    let mut adopted = 0;
     let mut fired: BTreeMap<Fault, u64> = BTreeMap::new();
+    let mut log_events: BTreeMap<LogEvent, u64> = BTreeMap::new();
+    let mut read: BTreeMap<LogRowKind, u64> = BTreeMap::new();
     let seeds = wanted();
     for seed in 0..seeds {
         let outcome = run(seed);
@@ -44,6 +49,13 @@ fn whatever_happens_nothing_is_called_complete_that_is_not() {
         differences += outcome.differences;
         right += outcome.differences_right;
         claimed += outcome.claimed;
+        adopted += outcome.adopted;
+        for (event, times) in outcome.log_events.iter() {
+            *log_events.entry(event).or_default() += times;
+        }
+        for kind in LogRowKind::ALL {
+            *read.entry(kind).or_default() += outcome.kinds.times(kind);
+        }
         for (fault, times) in outcome.fired {
             *fired.entry(fault).or_default() += times;
         }
@@ -65,6 +77,16 @@ fn whatever_happens_nothing_is_called_complete_that_is_not() {
         let times = fired.get(fault).copied().unwrap_or(0);
         assert!(times > 0, "{fault:?} never fired: {}", fault.what());
     }
+    assert!(adopted > 0, "no rollback was ever adopted");
+    for event in LogEvent::ALL {
+        let times = log_events.get(event).copied().unwrap_or(0);
+        assert!(times > 0, "{event:?} never happened: {}", event.what());
+    }
+    for kind in LogRowKind::ALL {
+        assert!(read[&kind] > 0, "no reader read a row of the kind {kind:?}");
+    }
+    let compared = log_events[&LogEvent::Equal];
+    assert!(compared > 20 * seeds, "readers compared {compared} times");
 }
 
 #[test]

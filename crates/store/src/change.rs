@@ -6,14 +6,23 @@
 //! assign and which old bytes to keep.
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Host, HostId, RepoId, Tick, Time, Upstream, UpstreamId};
+use gapless_core::ledger::{Host, HostId, Lived, RepoId, Tick, Time, Upstream, UpstreamId};
 pub use gapless_core::repo_tx::step::{
-    EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange, Subject,
+    ClaimEntry, EntryContent, IdentityParts, LogEntry, RecordOp, RecordValue, Records, RecordsKind,
+    RepoChange, Subject,
 };
+
+use gapless_core::retain::{Consumer, ConsumerKey, When};
 
 use crate::cursor::EventPosition;
 use crate::table::dead::DeadLetter;
+pub use crate::table::meta::{LogId, StoreIds};
 use crate::table::wish::FilterRow;
+
+/// The most rows that one change trims from the log.
+pub const TRIMMED_ROWS: usize = 1_000;
+/// The bytes that one change deletes of a purged repository, about: the last row may exceed them.
+pub const DELETED_BYTES: usize = 4 << 20;
 
 /// One decision. A part that is `None` does not change.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +35,7 @@ pub struct Change {
     pub dead: Option<DeadChange>,
     pub wish: Option<WishChange>,
     pub upkeep: Option<Upkeep>,
+    pub consumer: Option<ConsumerChange>,
     /// An event of an upstream whose effects are all in this change.
     pub done: Option<EventPosition>,
     /// For a change that builds on changes which may not be durable yet: the number of refusals for
@@ -71,9 +81,47 @@ pub enum WishChange {
     Filter(FilterRow),
 }
 
-/// Maintenance: redaction after a purge, and deletion of superseded records.
+/// A change to a consumer of the log. The effects of a consumer that are in this store belong into
+/// the same [`Change`].
+#[derive(Clone, Debug)]
+pub enum ConsumerChange {
+    /// Registers a consumer that is not registered yet. With `log`, the store must have that log.
+    Register {
+        key: ConsumerKey,
+        consumer: Consumer,
+        log: Option<LogId>,
+    },
+    /// Moves a position forward. With `log`, the store must have that log.
+    Move {
+        key: ConsumerKey,
+        next: u64,
+        holds_from: u64,
+        log: Option<LogId>,
+        at: When,
+    },
+    /// Sets a position, forward or back. The order is recorded.
+    Seek {
+        key: ConsumerKey,
+        to: u64,
+        by: String,
+        at: When,
+    },
+    /// Removes a consumer: what it held back may go. The order is recorded.
+    Remove {
+        key: ConsumerKey,
+        by: String,
+        at: When,
+    },
+    /// Marks a consumer as overrun: it holds nothing until it moves again.
+    Overrun { key: ConsumerKey, at: When },
+}
+
+/// Maintenance: redaction after a purge, and deletion of superseded records and old rows of the log.
 #[derive(Clone, Debug)]
 pub enum Upkeep {
+    /// Deletes the next part of what is held of a repository that is being purged. Does nothing once
+    /// everything is deleted. `purge`: the purge, by its first log number.
+    DeletePurged { purge: u64, at: Time },
     /// Redacts part of what a purge left behind.
     Redact(Redaction),
     /// Records that nothing of a purge is left to redact.
@@ -82,8 +130,23 @@ pub enum Upkeep {
         at: Time,
         compacted: bool,
     },
-    /// Deletes superseded records that are no longer needed, by their keys.
-    Expire(Vec<Vec<u8>>),
+    /// Deletes superseded records, by their keys, that an operation below `below` superseded, unless a
+    /// consumer holds them.
+    Expire {
+        keys: Vec<Vec<u8>>,
+        below: u64,
+        at: When,
+    },
+    /// Trims rows from the front of the log: whole rows whose numbers are all below `below`, unless a
+    /// consumer holds them, and not more than fit into one change.
+    Trim { below: u64, at: When },
+    /// Notes which consumers of the log have nothing to read, and overruns those that have not moved
+    /// for longer than their hold.
+    ReviewConsumers { at: When },
+    /// Writes the identities of a store that has none.
+    Identify(StoreIds),
+    /// Raises the time that the store has lived through.
+    Live(Lived),
     /// Writes filler bytes, so that the engine begins a new journal; an empty vector
     /// deletes them again.
     Fill(Vec<u8>),
@@ -94,9 +157,15 @@ pub enum Upkeep {
 pub struct Redaction {
     /// The purge, by its first log number.
     pub purge: u64,
-    /// Rows of the log before the purge, by their first numbers: their contents are
-    /// deleted, their numbers stay.
+    /// Rows of the log, by their first numbers: their contents are deleted, their numbers stay.
+    /// Rows that list what the purge deleted stay as they are, with all later rows, while a consumer
+    /// has not read them.
     pub rows: Vec<u64>,
+    /// Whether rows that list what the purge deleted are redacted although a consumer has not read
+    /// them.
+    pub overdue: bool,
+    /// The present moment.
+    pub at: When,
     /// The numbers of the rows' frames, which are overwritten before the change is
     /// durable.
     pub frames: Vec<u64>,
@@ -133,7 +202,10 @@ impl Change {
         let upkeep = match &self.upkeep {
             None | Some(Upkeep::Finish { .. }) => 0,
             Some(Upkeep::Redact(part)) => ROWS * (part.rows.len() + part.letters.len()),
-            Some(Upkeep::Expire(keys)) => keys.iter().map(Vec::len).sum(),
+            Some(Upkeep::Expire { keys, .. }) => keys.iter().map(Vec::len).sum(),
+            Some(Upkeep::Trim { .. }) => ROWS * TRIMMED_ROWS,
+            Some(Upkeep::DeletePurged { .. }) => DELETED_BYTES,
+            Some(Upkeep::Identify(_) | Upkeep::Live(_) | Upkeep::ReviewConsumers { .. }) => ROWS,
             Some(Upkeep::Fill(bytes)) => bytes.len(),
         };
         ROWS + repo + dead + upkeep

@@ -19,9 +19,6 @@ use crate::table::Table;
 pub const ENGINE_FOLDER: &str = "engine";
 /// The engine writes this file last when it creates its files; without it they are incomplete.
 const ENGINE_MARK: &str = "version";
-/// One folder for each table and one for the engine itself. A format that adds
-/// tables creates them in its migration.
-const TABLE_FOLDERS: usize = Table::ALL.len() + 1;
 /// The engine writes this file last when it creates a table.
 const TABLE_MARK: &str = "current";
 /// Exists while a repair runs, or after one was interrupted.
@@ -40,7 +37,7 @@ pub enum Problem {
     EngineMissing,
     /// The engine has fewer tables than it created. It would create empty ones and
     /// skip what its journals hold for the missing ones.
-    TablesMissing { found: usize },
+    TablesMissing { found: usize, expected: usize },
     /// The engine's journals have lost batches or files.
     Journals(JournalLoss),
 }
@@ -58,9 +55,9 @@ impl fmt::Display for Problem {
                 "the file '{HEAD_FILE}' is damaged, so Gapless cannot tell whether everything acknowledged is there"
             ),
             Problem::EngineMissing => write!(f, "the folder '{ENGINE_FOLDER}' is missing or empty"),
-            Problem::TablesMissing { found } => write!(
+            Problem::TablesMissing { found, expected } => write!(
                 f,
-                "only {found} of {TABLE_FOLDERS} tables are in '{ENGINE_FOLDER}'"
+                "only {found} of {expected} tables are in '{ENGINE_FOLDER}'"
             ),
             Problem::Journals(lost) => lost.fmt(f),
         }
@@ -81,8 +78,8 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Inspects a data folder that this process has locked.
-    pub fn inspect(folder: &Path) -> io::Result<Diagnosis> {
+    /// Inspects a data folder of a store format that this process has locked.
+    pub fn inspect(folder: &Path, format: u32) -> io::Result<Diagnosis> {
         let engine = folder.join(ENGINE_FOLDER);
         let mut diagnosis = Diagnosis {
             folder: folder.to_owned(),
@@ -95,7 +92,7 @@ impl Diagnosis {
         diagnosis.read_head()?;
         if diagnosis.engine_made {
             diagnosis.journals = journal::scan(&engine)?;
-            diagnosis.count_tables(&engine.join(KEYSPACES_FOLDER))?;
+            diagnosis.count_tables(&engine.join(KEYSPACES_FOLDER), format)?;
             match journal::judge(&diagnosis.journals, diagnosis.acknowledged) {
                 JournalVerdict::Whole => {}
                 JournalVerdict::Torn(end) => diagnosis.torn = Some(end),
@@ -133,7 +130,9 @@ impl Diagnosis {
         Ok(())
     }
 
-    fn count_tables(&mut self, folder: &Path) -> io::Result<()> {
+    /// Checks that every table of the format is there. A later format's tables are created when the
+    /// engine opens.
+    fn count_tables(&mut self, folder: &Path, format: u32) -> io::Result<()> {
         let written = self.journals.iter().any(|journal| journal.newest.is_some());
         if self.acknowledged.is_none() && !written {
             // The engine's first start may have ended before it had created all tables.
@@ -149,8 +148,13 @@ impl Diagnosis {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        if found < TABLE_FOLDERS {
-            self.set_problem(Problem::TablesMissing { found });
+        let tables = Table::ALL.into_iter();
+        // One folder more: the engine has one for itself.
+        let expected = 1 + tables
+            .filter(|table| table.since_format() <= format)
+            .count();
+        if found < expected {
+            self.set_problem(Problem::TablesMissing { found, expected });
         }
         Ok(())
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::codec::RowFault;
 use crate::engine::EngineError;
 use crate::table::Table;
+use crate::table::meta::LogId;
+use gapless_core::retain::{ConsumerKey, PositionError};
 
 /// Why the store did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,6 +28,9 @@ pub enum StoreError {
     /// A bug in Gapless: the change contradicts itself or the store.
     #[error(transparent)]
     Refused(#[from] Contradiction),
+    /// A consumer of the log asked for something that would lose or repeat rows.
+    #[error(transparent)]
+    Consumer(#[from] ConsumerError),
     /// A bug in Gapless outside the store's threads, such as a panic in a read; other work is not
     /// affected.
     #[error("{0}")]
@@ -81,7 +86,10 @@ impl StoreError {
     /// Whether the store cannot write anything before a restart.
     pub fn is_final(&self) -> bool {
         match self {
-            StoreError::Row { .. } | StoreError::Refused(_) | StoreError::Fault(_) => false,
+            StoreError::Row { .. }
+            | StoreError::Refused(_)
+            | StoreError::Consumer(_)
+            | StoreError::Fault(_) => false,
             #[cfg(feature = "engine")]
             StoreError::Full(_) => false,
             _ => true,
@@ -122,6 +130,29 @@ mod beside {
             StoreError::Frames(Arc::new(error))
         }
     }
+}
+
+/// Why a change of a consumer's position was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConsumerError {
+    #[error("the consumer {key:?} is not registered")]
+    Unknown { key: ConsumerKey },
+    #[error("the consumer {name} is registered already")]
+    Registered { name: Arc<str> },
+    #[error(
+        "the consumer {name} has followed the log {given}, and this store has {}; its position means nothing here. It has to begin again with a walk",
+        log.map_or_else(|| "no log yet".to_owned(), |log| format!("the log {log}"))
+    )]
+    OtherLog {
+        name: Arc<str>,
+        given: LogId,
+        log: Option<LogId>,
+    },
+    #[error("the consumer {name}: {error}")]
+    Position {
+        name: Arc<str>,
+        error: PositionError,
+    },
 }
 
 /// Why a change was refused: it contradicts itself or the store. Either the code that made
@@ -166,8 +197,14 @@ pub enum Contradiction {
     TooLarge,
     #[error("the frame of a change is larger than the limit for frames")]
     FrameTooLarge,
-    #[error("a purge does not set the held state to nothing")]
+    #[error("a purge does not set the held state to nothing, or does not say that it is under way")]
     PurgeHolds,
+    #[error(
+        "a change writes to a repository that is being purged, or ends a purge that is not finished"
+    )]
+    Purging,
+    #[error("the repository of purge {0} is not being purged")]
+    NotPurging(u64),
     #[error("the numbering of an upstream went back")]
     NumberingBack,
     #[error("the epoch of an upstream went back")]

@@ -13,7 +13,7 @@ use crate::durable;
 use crate::lock::LOCK_FILE;
 
 /// The format that this program writes.
-pub const CURRENT: u32 = 3;
+pub const CURRENT: u32 = 4;
 
 /// The name of the file in the data folder.
 pub(crate) const FORMAT_FILE: &str = "format";
@@ -92,6 +92,14 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "hearsay and limits",
         // Rows got new versions again, for deletions that only a relay reports and for
         // repositories over the size limit.
+        run: |_| Ok(()),
+    },
+    Migration {
+        from: 3,
+        name: "the log for consumers",
+        // Rows got new versions: log numbers in records, lineages and stamps in the log, and
+        // identities of log and store, which the first start writes. Old rows are rewritten
+        // when they change.
         run: |_| Ok(()),
     },
 ];
@@ -244,7 +252,7 @@ mod tests {
         let text = "gapless store\nversion 7\nwritten by 3.2.1\nsomething of the future\n";
         fs::write(folder.path().join(FORMAT_FILE), text).unwrap();
         let refused = check_or_write(folder.path()).unwrap_err().to_string();
-        for part in ["format 7", "gapless 3.2.1", "up to 3", "at least as new"] {
+        for part in ["format 7", "gapless 3.2.1", "up to 4", "at least as new"] {
             assert!(refused.contains(part), "{refused}");
         }
         assert_eq!(

@@ -69,7 +69,7 @@ impl GroupBuilder {
         row_cache: Arc<RowCache>,
     ) -> Result<GroupBuilder, StoreError> {
         Ok(GroupBuilder {
-            counters: tx::counters(&*view)?,
+            counters: tx::counters_to_write(&*view)?,
             cursors: read_cursors(&*view)?,
             view,
             pending: None,

@@ -30,6 +30,8 @@ mod ids;
 pub mod journal;
 #[cfg(feature = "engine")]
 mod lock;
+pub mod log_model;
+pub mod log_reader;
 #[cfg(feature = "engine")]
 mod open;
 mod prepare;

@@ -49,11 +49,10 @@ impl Store {
         format::check(folder)?;
         let lock = Arc::new(Lock::acquire(folder)?);
         let found = format::check_or_write(folder)?;
-        format::migrate(folder, found)?;
         let failed = |error: std::io::Error| {
             StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
         };
-        let diagnosis = Diagnosis::inspect(folder).map_err(failed)?;
+        let diagnosis = Diagnosis::inspect(folder, found.version).map_err(failed)?;
         if let Some(problem) = diagnosis.problem {
             return Err(StoreError::lost(problem));
         }
@@ -62,6 +61,9 @@ impl Store {
         let head = HeadFile::open(folder)?;
         diagnosis.prepare().map_err(failed)?;
         let engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), &settings.engine)?;
+        // Only now that the engine has created the tables of this format: the diagnosis of a folder
+        // expects every table of its format.
+        format::migrate(folder, found)?;
         let next_seq = check_head(&engine, head.last())?;
         let frames = Frames::open(&folder.join(FRAMES_FOLDER), settings.frames, next_seq)?;
         let reader = frames.reader();

@@ -8,7 +8,6 @@ use gapless_atp::limits;
 use gapless_core::ledger::{Head, Held, Repo};
 
 use crate::change::{Change, EntryContent, LogEntry, RecordOp, Records, RepoChange};
-use crate::engine::Slice;
 use crate::error::Contradiction;
 use crate::table::log::ROW_OPS;
 use crate::table::record::{self, RecordRow};
@@ -21,8 +20,9 @@ pub(crate) const ENTRY_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub struct PreparedChange {
     pub(crate) change: Box<Change>,
-    /// The rows of the change's records, in the order of its operations; `None` deletes.
-    pub(crate) rows: Vec<Option<Slice>>,
+    /// The rows of the change's records, in the order of its operations, without their log
+    /// numbers; `None` deletes.
+    pub(crate) rows: Vec<Option<Vec<u8>>>,
     bytes: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn prepare(change: Change) -> Result<PreparedChange, Contradiction> {
     })
 }
 
-fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Slice>>, Contradiction> {
+fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Vec<u8>>>, Contradiction> {
     for frame in &change.park {
         check_frame(&frame.frame)?;
     }
@@ -62,16 +62,13 @@ fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Slice>>, Contradicti
             check_records(records, &head)?;
             Ok(encode_records(&mut records.ops, &head))
         }
-        EntryContent::Claims(claims) => {
-            check_count(claims.len())?;
-            for (path, _) in claims {
-                check_path(path)?;
-            }
+        EntryContent::Claim(entry) => {
+            check_path(&entry.path)?;
             Ok(Vec::new())
         }
         EntryContent::Account
         | EntryContent::Shown
-        | EntryContent::Identity
+        | EntryContent::Identity(_)
         | EntryContent::Purge => Ok(Vec::new()),
     }
 }
@@ -135,18 +132,19 @@ fn check_frame(frame: &[u8]) -> Result<(), Contradiction> {
     }
 }
 
-/// Encodes the records as rows of the table. Takes the records' bytes out of the
-/// operations.
-fn encode_records(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Slice>> {
+/// Encodes the records as rows of the table, without their log numbers. Takes the records' bytes
+/// out of the operations.
+fn encode_records(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Vec<u8>>> {
     let row = |op: &mut RecordOp| {
         let put = op.put.as_mut()?;
         let bytes = put.bytes.take();
         let row = RecordRow {
+            seq: 0,
             rev: head.rev,
             cid: put.cid,
             bytes: bytes.as_deref(),
         };
-        Some(Slice::from(record::encode(&row)))
+        Some(record::encode(&row))
     };
     ops.iter_mut().map(row).collect()
 }

@@ -22,11 +22,12 @@ use crate::engine::{KeyRange, RawRows, Slice, View};
 use crate::error::StoreError;
 use crate::ids::IdCache;
 use crate::row_cache::RowCache;
-use crate::table::claimed::{self, Claim};
+use crate::table::claimed::{self, ClaimRow};
 use crate::table::dead::{self, DeadLetter};
 use crate::table::meta::Counters;
 use crate::table::parked::{self, ParkedFrame};
 use crate::table::record::Record;
+use crate::table::repo::RepoWeight;
 use crate::table::wish::{self, FilterRow, TrackedRow};
 use crate::table::{Table, debt, did, host, key, repo, upstream, version};
 
@@ -60,6 +61,8 @@ enum RowOrigin {
 pub struct SupersededRecord {
     pub rev: Rev,
     pub cid: Cid,
+    /// The number of the operation that had put the record there; 0 in a row of an earlier format.
+    pub seq: u64,
     pub by_seq: u64,
     pub bytes: Option<Vec<u8>>,
 }
@@ -227,6 +230,12 @@ impl ReadView {
         })
     }
 
+    /// How much is held of a repository; `None` if its row is of an earlier format.
+    pub fn weight(&self, id: RepoId) -> Result<Option<RepoWeight>, StoreError> {
+        let row = self.read(Table::Repo, &key::repo(id), repo::decode)?;
+        Ok(row.and_then(|row| row.weight))
+    }
+
     /// The signed commit of the head, as a block, if the store has it.
     pub fn signed_commit(&self, id: RepoId) -> Result<Option<Vec<u8>>, StoreError> {
         let row = self.read(Table::Repo, &key::repo(id), repo::decode)?;
@@ -306,6 +315,7 @@ impl ReadView {
             Ok(SupersededRecord {
                 rev,
                 cid: row.cid,
+                seq: row.seq,
                 by_seq: row.superseded_by,
                 bytes: row.bytes.map(<[u8]>::to_vec),
             })
@@ -327,6 +337,7 @@ impl ReadView {
             Ok(SupersededRecord {
                 rev,
                 cid: row.cid,
+                seq: row.seq,
                 by_seq: row.superseded_by,
                 bytes: row.bytes.map(<[u8]>::to_vec),
             })
@@ -336,11 +347,17 @@ impl ReadView {
     pub fn claims(
         &self,
         id: RepoId,
-    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, Claim), StoreError>> + Send + use<> {
+    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, ClaimRow), StoreError>> + Send + use<>
+    {
         let range = KeyRange::prefix(&key::repo(id));
         self.rows(Table::Claimed, range, |place, row| {
             Ok((key::read_path(place)?.1.to_vec(), claimed::decode(row)?))
         })
+    }
+
+    /// The claim about one path.
+    pub fn claim(&self, id: RepoId, path: &[u8]) -> Result<Option<ClaimRow>, StoreError> {
+        self.read(Table::Claimed, &key::path(id, path), claimed::decode)
     }
 
     /// The size in bytes of the record of each claim, for all repositories.
@@ -348,7 +365,7 @@ impl ReadView {
         &self,
     ) -> impl DoubleEndedIterator<Item = Result<u64, StoreError>> + Send + use<> {
         self.rows(Table::Claimed, KeyRange::all(), |_, row| {
-            let record = claimed::decode(row)?.record;
+            let record = claimed::decode(row)?.claim.record;
             Ok(record.map_or(0, |(_, bytes)| bytes.len() as u64))
         })
     }

@@ -7,18 +7,19 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Host, HostId, RepoId, UpstreamId};
+use gapless_core::ledger::{Host, HostId, RepoId, Time, UpstreamId};
 
 use crate::codec::{RowFault, RowWriter};
-use crate::engine::{RawBatch, RawRow, RawWrite, Slice, View};
+use crate::engine::{KeyRange, RawBatch, RawRow, RawWrite, Slice, View};
 use crate::error::StoreError;
 use crate::row_cache::{RowCache, SMALL_CELLS};
 use crate::table::meta::{self, Counters};
 use crate::table::repo::{self, RepoRow};
-use crate::table::{Table, debt, did, host, key};
+use crate::table::{Table, debt, did, host, key, log};
 
 type Overlay = BTreeMap<OverlayKey, Option<Slice>>;
 
@@ -64,6 +65,21 @@ struct Undo {
     before: Option<Option<Slice>>,
 }
 
+/// How many rows one read brings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowLimits {
+    pub rows: usize,
+    /// Bytes of keys and rows; the last row may exceed this limit.
+    pub bytes: usize,
+}
+
+/// The first rows of a range, and whether there are more.
+#[derive(Debug, Default)]
+pub(crate) struct FirstRows {
+    pub rows: Vec<RawRow>,
+    pub more: bool,
+}
+
 /// The writes of a group of changes, on top of what is stored.
 pub struct Tx {
     view: Arc<dyn View>,
@@ -97,9 +113,22 @@ pub fn counters(view: &dyn View) -> Result<Counters, StoreError> {
     }
 }
 
+/// Reads the counters to go on with. In a store of an earlier format, the last stamp is the time of
+/// the last row, so that the times of all rows ascend.
+pub(crate) fn counters_to_write(view: &dyn View) -> Result<Counters, StoreError> {
+    let mut counters = counters(view)?;
+    if counters.last_stamp == Time(0)
+        && let Some(last) = view.range(Table::Log, KeyRange::all()).next_back()
+    {
+        // A row that cannot be decoded is damage, which a check reports.
+        counters.last_stamp = log::decode_summary(&last?.1).map_or(Time(0), |row| row.at);
+    }
+    Ok(counters)
+}
+
 impl Tx {
     pub fn new(view: Arc<dyn View>) -> Result<Tx, StoreError> {
-        let counters = counters(&*view)?;
+        let counters = counters_to_write(&*view)?;
         let row_cache = Arc::new(RowCache::new(SMALL_CELLS));
         Ok(Tx::on_batch(view, None, counters, row_cache))
     }
@@ -192,6 +221,70 @@ impl Tx {
             apply_write(&mut rows, &key.bytes, value);
         }
         Ok(rows.into_iter().collect())
+    }
+
+    /// The first rows of a range, with the writes of the group so far: at most `limits.rows` rows,
+    /// and no further row once they have `limits.bytes`.
+    pub(crate) fn first_rows(
+        &self,
+        table: Table,
+        range: KeyRange,
+        limits: RowLimits,
+    ) -> Result<FirstRows, StoreError> {
+        let mut stored_rows = self.view.range(table, range.clone());
+        let mut stored = stored_rows.next().transpose()?;
+        let mut written = self.written(table, &range);
+        let mut first = FirstRows::default();
+        let mut bytes = 0;
+        loop {
+            let stored_is_next = match (&stored, written.first_key_value()) {
+                (None, None) => return Ok(first),
+                (Some((key, _)), Some((other, _))) => key < other,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+            };
+            let row = if stored_is_next {
+                std::mem::replace(&mut stored, stored_rows.next().transpose()?)
+            } else {
+                let written = written.pop_first();
+                let both =
+                    stored.as_ref().map(|(key, _)| key) == written.as_ref().map(|(key, _)| key);
+                if both {
+                    stored = stored_rows.next().transpose()?;
+                }
+                written.and_then(|(key, value)| Some((key, value?)))
+            };
+            let Some((key, value)) = row else {
+                continue;
+            };
+            if first.rows.len() >= limits.rows || bytes >= limits.bytes {
+                first.more = true;
+                return Ok(first);
+            }
+            bytes += key.len() + value.len();
+            first.rows.push((key, value));
+        }
+    }
+
+    /// What the group so far, and the group below it, write in a range; `None`: a row is deleted.
+    fn written(&self, table: Table, range: &KeyRange) -> BTreeMap<Slice, Option<Slice>> {
+        let mut written = BTreeMap::new();
+        let from: &[u8] = match &range.start {
+            Bound::Included(from) | Bound::Excluded(from) => from,
+            Bound::Unbounded => &[],
+        };
+        if let Some(batch) = &self.below {
+            let writes = batch.writes[insert_index(batch, table, from)..].iter();
+            let within = |write: &&RawWrite| write.table == table && range.contains(&write.key);
+            for write in writes.take_while(within) {
+                written.insert(write.key.clone(), write.value.clone());
+            }
+        }
+        let overlay = self.overlays[table as usize].range(OverlayKey::new(from.into())..);
+        for (key, value) in overlay.take_while(|(key, _)| range.contains(&key.bytes)) {
+            written.insert(key.bytes.clone(), value.clone());
+        }
+        written
     }
 
     pub fn put(&mut self, table: Table, key: impl Into<Slice>, row: impl Into<Slice>) {

@@ -164,7 +164,8 @@ mod on_disk {
     use crate::lock::Lock;
     use crate::space::FreeSpace;
 
-    /// How often the frames are checked for segments that are too old.
+    /// How often the frames are checked for segments that are too old; more often if they are kept
+    /// for a short time.
     const TRIM_EVERY: Duration = Duration::from_secs(60);
 
     /// The files of a data folder beside the engine: the frames, and the acknowledged head.
@@ -173,7 +174,8 @@ mod on_disk {
         min_free_disk_bytes: u64,
         frames: Frames,
         head: HeadFile,
-        trimmed: Instant,
+        trimmed: Option<Instant>,
+        trim_every: Duration,
         /// Held as long as anything can be written.
         _lock: Arc<Lock>,
     }
@@ -186,12 +188,14 @@ mod on_disk {
             head: HeadFile,
             lock: Arc<Lock>,
         ) -> DiskSidecar {
+            let trim_every = TRIM_EVERY.min(frames.part_of_age());
             DiskSidecar {
                 folder: folder.to_owned(),
                 min_free_disk_bytes,
                 frames,
                 head,
-                trimmed: Instant::now(),
+                trimmed: None,
+                trim_every,
                 _lock: lock,
             }
         }
@@ -219,8 +223,11 @@ mod on_disk {
                 batch: head.batch,
                 next_seq: head.next_seq,
             })?;
-            if self.trimmed.elapsed() >= TRIM_EVERY {
-                self.trimmed = Instant::now();
+            if self
+                .trimmed
+                .is_none_or(|at| at.elapsed() >= self.trim_every)
+            {
+                self.trimmed = Some(Instant::now());
                 self.frames.trim(frames::now_ms())?;
             }
             Ok(())

@@ -17,7 +17,7 @@ use super::deletion;
 use super::notice::Notice;
 use super::settings::VANISHED_AT_LEAST;
 use super::state::{Account, DebtReason, Repo};
-use super::time::{Now, Time};
+use super::time::Now;
 
 /// Whether a state hides the repository.
 pub fn is_hidden(account: Account) -> bool {
@@ -84,12 +84,28 @@ pub fn set_account(
     }
     match (state, host_itself) {
         (Account::Deleted, true) => {
-            repo.deleted_at.get_or_insert(now.time);
+            begin_grace(now, repo);
             repo.hearsay = None;
         }
         (Account::Deleted, false) => {}
-        _ => (repo.deleted_at, repo.hearsay) = (None, None),
+        _ => {
+            end_grace(repo);
+            repo.hearsay = None;
+        }
     }
+}
+
+/// Begins the grace period before a purge, unless it has begun.
+pub(crate) fn begin_grace(now: Now, repo: &mut Repo) {
+    if repo.deleted_at.is_none() {
+        repo.deleted_at = Some(now.time);
+        repo.deleted_lived = Some(now.lived);
+    }
+}
+
+/// Ends the grace period, because the account is not known to be deleted any more.
+pub(crate) fn end_grace(repo: &mut Repo) {
+    (repo.deleted_at, repo.deleted_lived) = (None, None);
 }
 
 /// Owes a resolve, because the host closed the account: a host does so when an account
@@ -113,19 +129,38 @@ pub const UNRESOLVED_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Whether a repository may be purged: it is deleted, and the grace period has passed. A
 /// host also closes an account that moves away, so while a resolve is owed the grace
-/// period is longer by [`UNRESOLVED_GRACE`].
-pub fn is_purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
+/// period is longer by [`UNRESOLVED_GRACE`]. The grace period is measured in the time lived
+/// through, so a wall clock that is set neither ends nor extends it.
+pub fn is_purge_due(now: Now, repo: &Repo, grace: Duration) -> bool {
+    if repo.account != Account::Deleted || repo.purging {
+        return false;
+    }
     let grace = match repo.debt.resolve {
         None => grace,
         Some(_) => grace.saturating_add(UNRESOLVED_GRACE),
     };
-    repo.account == Account::Deleted && repo.deleted_at.is_some_and(|at| now >= at.after(grace))
+    let deleted = repo.deleted_at.and(repo.deleted_lived);
+    deleted.is_some_and(|deleted| now.lived.since(deleted) >= grace)
+}
+
+/// Whether the grace period of a deletion that an earlier version of Gapless noted has to begin:
+/// that version did not note the time lived through.
+pub fn lacks_grace(repo: &Repo) -> bool {
+    repo.deleted_at.is_some() && repo.deleted_lived.is_none()
+}
+
+/// Begins the grace period of such a deletion.
+pub fn begin_lacking_grace(now: Now, repo: &mut Repo) {
+    if lacks_grace(repo) {
+        repo.deleted_lived = Some(now.lived);
+    }
 }
 
 /// Resets the row of a repository whose records are purged: nothing is held, and what
 /// was known about the held state counts no more.
 pub fn purge_row(now: Now, repo: &mut Repo) {
     repo.held = Default::default();
+    repo.handle = None;
     repo.trail = Default::default();
     repo.behind = None;
     repo.first_rev_since_reset = None;

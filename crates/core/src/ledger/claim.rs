@@ -24,7 +24,7 @@ pub enum ClaimDecision {
     Old,
     /// The rev is ahead of the clock.
     Future,
-    /// The repository is hidden, and no claims about it are kept.
+    /// The repository is hidden or being purged, and no claims about it are kept.
     Hidden,
     /// The repository's cover will bring the commit itself.
     Covered,
@@ -53,7 +53,7 @@ pub fn claim_event(
     if rev.is_future(now.time.0) {
         return ClaimDecision::Future;
     }
-    if account::is_hidden(repo.account) {
+    if account::is_hidden(repo.account) || repo.purging {
         return ClaimDecision::Hidden;
     }
     let relied_on = |cover| covers.live(cover, now.time, settings);

@@ -23,7 +23,7 @@ mod tests {
     use gapless_atp::cid::Cid;
     use gapless_atp::syntax::{Did, Rev};
 
-    use super::super::{RootProof, Tick, Time};
+    use super::super::{Lived, RootProof, Tick, Time};
     use super::*;
 
     #[test]
@@ -32,6 +32,7 @@ mod tests {
         let now = Now {
             time: Time(7),
             tick: Tick(3),
+            lived: Lived::default(),
         };
         let head = Head {
             rev: Rev::from_micros(1_000_000, 1),

@@ -119,7 +119,7 @@ pub fn sweep_missed(
         return false;
     }
     repo.hearsay = None;
-    repo.deleted_at.get_or_insert(now.time);
+    account::begin_grace(now, repo);
     true
 }
 

@@ -322,6 +322,10 @@ fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: Pri
 
 /// Whether a signed commit directly follows the held state.
 pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
+    if repo.purging {
+        // The records of before are still being deleted.
+        return false;
+    }
     match (&repo.held, before) {
         (Held::Exactly(held), PriorState::Root(root)) => root == held.data,
         // The owner signed the held root again, under a newer rev.

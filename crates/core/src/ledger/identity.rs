@@ -5,21 +5,23 @@
 //! already seen moves nothing. After a move the held state stays, because it is still an
 //! exact state, but nothing is known about what came after it.
 
-use gapless_atp::syntax::DidMethod;
+use gapless_atp::syntax::{DidMethod, Handle};
 
 use super::account;
 use super::cover::{self, Covers};
 use super::debt::{self, DebtKind};
 use super::notice::Notice;
-use super::state::{Account, DebtReason, DocumentKeys, HostId, KeyBytes, Repo, SignerKey};
+use super::state::{Account, DebtReason, DocumentKeys, Held, HostId, KeyBytes, Repo, SignerKey};
 use super::time::{Now, Tick};
 
 /// The content of a DID document, with its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     pub host: Option<HostId>,
     /// The signing key, if the document names a usable one.
     pub key: Option<KeyBytes>,
+    /// The handle that the document claims, not verified.
+    pub handle: Option<Handle>,
     /// Grows with every change of the document.
     pub version: u64,
     /// Whether the DID was given up for good.
@@ -44,7 +46,7 @@ pub fn resolved(
     let newer = document.version > repo.document;
     repo.document = document.version;
     if !document.tombstoned {
-        remember_key(now, repo, asked, document.key);
+        remember_owner(now, repo, asked, document);
     }
     let owed = repo.debt.resolve.is_some();
     debt::pay(now, repo, DebtKind::Resolve, asked);
@@ -57,10 +59,14 @@ pub fn resolved(
     }
     if newer && repo.account == Account::Deleted {
         // Perhaps the directory reported the deletion and has withdrawn it: ask the host.
-        repo.deleted_at = None;
+        account::end_grace(repo);
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
     if document.host == repo.host {
+        if repo.account == Account::Deleted && repo.held == Held::Nothing {
+            // A purge has cleared the handle, or there is nothing that a purge would clear.
+            repo.handle = None;
+        }
         cover::update_cover(repo, covers);
         return;
     }
@@ -85,13 +91,14 @@ pub fn resolved(
     debt::retry_soon(now, repo);
 }
 
-/// Remembers the owner's key, and the key before it. A document that was requested
+/// Remembers the owner's handle and key, and the key before it. A document that was requested
 /// before the one already read changes nothing.
-fn remember_key(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
-    let old = repo.signing;
+fn remember_owner(now: Now, repo: &mut Repo, asked: Tick, document: &Document) {
+    let (old, key) = (repo.signing, document.key);
     if old.is_some_and(|old| old.asked > asked) {
         return;
     }
+    repo.handle = document.handle.clone();
     let former = match old {
         Some(old) if old.key != key && old.key.is_some() => {
             // The held state was signed with the previous key.

@@ -5,9 +5,9 @@
 //! its names.
 
 use gapless_atp::cid::Cid;
-use gapless_atp::syntax::{Did, Rev};
+use gapless_atp::syntax::{Did, Handle, Rev};
 
-use super::time::{Tick, Time};
+use super::time::{Lived, Tick, Time};
 
 /// The number of a repository. No number is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -452,6 +452,8 @@ pub struct Repo {
     pub document: u64,
     /// The owner's keys, by that document.
     pub signing: Option<DocumentKeys>,
+    /// The handle that the document claims, not verified. A purge clears it.
+    pub handle: Option<Handle>,
     /// Whether an operator tracks the repository by name. From some streams only tracked
     /// repositories are read.
     pub tracked: bool,
@@ -459,6 +461,12 @@ pub struct Repo {
     /// When the host or the directory reported the account as deleted, or when the
     /// deletion became known in another way.
     pub deleted_at: Option<Time>,
+    /// The time lived through when the deletion became known. `None` if `deleted_at` is, or if an
+    /// earlier version of Gapless noted the deletion.
+    pub deleted_lived: Option<Lived>,
+    /// Whether a purge is under way: nothing of the repository is served or read, and nothing is
+    /// written until the purge is finished.
+    pub purging: bool,
     /// Set while only a relay reports the account as deleted.
     pub hearsay: Option<Hearsay>,
     pub held: Held,
@@ -514,9 +522,12 @@ impl Repo {
             host_since: Tick(0),
             document: 0,
             signing: None,
+            handle: None,
             tracked: false,
             account: Account::Unknown,
             deleted_at: None,
+            deleted_lived: None,
+            purging: false,
             hearsay: None,
             held: Held::Nothing,
             trail: [None; TRAIL_HEADS],

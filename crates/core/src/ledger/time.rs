@@ -37,11 +37,25 @@ pub fn micros(span: Duration) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(pub u64);
 
-/// When a decision is taken: its tick and the wall clock.
+/// Microseconds that a store has lived through: the time during which a program had it open and
+/// its clocks agreed. A wall clock that is set changes nothing, and time in which no program ran
+/// does not count. Grace periods are measured in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lived(pub u64);
+
+impl Lived {
+    /// How much was lived through since `earlier`.
+    pub fn since(self, earlier: Lived) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// When a decision is taken: its tick, the wall clock, and the time lived through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     pub time: Time,
     pub tick: Tick,
+    pub lived: Lived,
 }
 
 /// Issues ticks. The store keeps the last one, so that no tick is issued twice.
@@ -59,11 +73,12 @@ impl Ticks {
         self.last
     }
 
-    pub fn next(&mut self, time: Time) -> Now {
+    pub fn next(&mut self, time: Time, lived: Lived) -> Now {
         self.last = Tick(self.last.0 + 1);
         Now {
             time,
             tick: self.last,
+            lived,
         }
     }
 }
@@ -75,8 +90,8 @@ mod tests {
     #[test]
     fn ticks_grow_when_the_clock_goes_back() {
         let mut ticks = Ticks::resume(Tick(41));
-        let first = ticks.next(Time(100));
-        let second = ticks.next(Time(90));
+        let first = ticks.next(Time(100), Lived(0));
+        let second = ticks.next(Time(90), Lived(0));
         assert_eq!(first.tick, Tick(42));
         assert!(second.tick > first.tick);
         assert_eq!(second.time.since(first.time), Duration::ZERO);

@@ -2,19 +2,20 @@
 //! account state or identity. A new account state or identity is logged before the entries that
 //! depend on it.
 
-use super::step::{Claim, EntryContent, LogEntry, RepoChange, SourceEvent};
+use super::step::{ClaimEntry, EntryContent, IdentityParts, LogEntry, RepoChange, SourceEvent};
 use super::{Arrival, RepoTx};
 use crate::ledger::account::{self, is_hidden};
 use crate::ledger::notice::DropReason;
 use crate::ledger::{Account, Head, Held, HostId, KeyBytes, Now, Repo, RepoId, Time};
-use gapless_atp::syntax::Did;
+use gapless_atp::syntax::{Did, Handle};
 
 /// The part of a row whose changes are logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoggedState {
     account: Account,
     host: Option<HostId>,
     key: Option<KeyBytes>,
+    handle: Option<Handle>,
 }
 
 impl LoggedState {
@@ -23,6 +24,16 @@ impl LoggedState {
             account: repo.account,
             host: repo.host,
             key: repo.signing.and_then(|signing| signing.key),
+            handle: repo.handle.clone(),
+        }
+    }
+
+    /// Which parts of the identity differ from those that the log shows.
+    fn changed_from(&self, logged: &LoggedState) -> IdentityParts {
+        IdentityParts {
+            host: self.host != logged.host,
+            key: self.key != logged.key,
+            handle: self.handle != logged.handle,
         }
     }
 }
@@ -50,21 +61,31 @@ pub struct SyncFrame<'a> {
 impl RepoTx {
     /// Logs a claim of an unproven source about a path. The same step writes the row, which
     /// contains the debt for the claim.
-    pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, path: Vec<u8>, claim: Claim) {
+    pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, claim: ClaimEntry) {
         self.step(Some(LogEntry {
             at,
             source: Some(arrival.source()),
-            what: EntryContent::Claims(vec![(path, claim)]),
+            what: EntryContent::Claim(claim),
             frame: None,
         }));
     }
 
-    /// Removes everything that is held and parked of the repository.
+    /// Begins a purge: from this step on nothing is held or parked of the repository. The store
+    /// then deletes the records in parts, and nothing new is written until it has done so.
     pub fn purge(&mut self, now: Now) {
         account::purge_row(now, &mut self.repo);
+        self.repo.purging = true;
+        // The purge itself tells that the handle is gone.
+        self.logged.handle = None;
         self.drop_frames(DropReason::Superseded);
         self.step(Some(entry(now.time, EntryContent::Purge)));
         self.held = self.repo.held;
+    }
+
+    /// Ends a purge, because the store has deleted everything. From now on the repository may hold
+    /// records again.
+    pub fn end_purge(&mut self) {
+        self.repo.purging = false;
     }
 
     /// Marks the next step, so that [`RepoTx::finish`] adds a `#sync` frame of our own to its log
@@ -95,8 +116,9 @@ impl RepoTx {
             }));
         }
         let now = LoggedState::of(&self.repo);
-        if now.host != self.logged.host || now.key != self.logged.key {
-            self.step(Some(entry(at, EntryContent::Identity)));
+        let changed = now.changed_from(&self.logged);
+        if changed.host || changed.key || changed.handle {
+            self.step(Some(entry(at, EntryContent::Identity(changed))));
         }
         self.logged = now;
     }

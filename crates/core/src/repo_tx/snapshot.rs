@@ -142,6 +142,11 @@ impl RepoTx {
         let checked = &job.checked;
         self.decide(env, rules, |context, repo, notices| {
             let now = context.now;
+            if repo.purging {
+                // Nothing is written until the purge is finished; the fetch stays owed.
+                debt::attempt_failed(now, repo, None);
+                return ChunkResult::Discarded;
+            }
             if job.imported && fetch::may_import(now, repo, &checked.head).is_err() {
                 return ChunkResult::Moved;
             }

@@ -53,17 +53,26 @@ pub struct LogEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryContent {
     Records(Records),
-    /// Claims of an unproven source, by path.
-    Claims(Vec<(Vec<u8>, Claim)>),
+    /// A claim of an unproven source about a path.
+    Claim(ClaimEntry),
     /// The account's state changed.
     Account,
     /// The account's state changed, and the repository is shown again. In the same batch, a second
     /// log row after this one names the repository's head; the frame belongs to that second row.
     Shown,
-    /// The host or the key changed.
-    Identity,
-    /// Everything that is held of the repository is deleted.
+    /// The host, the signing key or the handle changed.
+    Identity(IdentityParts),
+    /// A purge begins: the row says so, and holds nothing any more. The store deletes the records
+    /// afterwards, in parts.
     Purge,
+}
+
+/// Which parts of an account's identity changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdentityParts {
+    pub host: bool,
+    pub key: bool,
+    pub handle: bool,
 }
 
 /// Operations that lead from the held state to the state of the row.
@@ -129,6 +138,16 @@ pub struct Claim {
     pub record: Option<(Cid, Vec<u8>)>,
 }
 
+/// A claim to keep, and older claims of the repository that give way to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimEntry {
+    pub path: Vec<u8>,
+    pub claim: Claim,
+    /// The paths of claims to drop, because the repository has too many. The store keeps those
+    /// that a consumer of the log has not read yet.
+    pub give_way: Vec<Vec<u8>>,
+}
+
 impl RepoChange {
     /// The approximate size of the rows that this change writes, without the repository's own row.
     pub fn bytes(&self) -> usize {
@@ -150,16 +169,13 @@ impl LogEntry {
                     OP + 2 * op.path.len() + bytes.map_or(0, Vec::len)
                 })
                 .sum(),
-            EntryContent::Claims(claims) => claims
-                .iter()
-                .map(|(path, claim)| {
-                    let bytes = claim.record.as_ref().map_or(0, |(_, bytes)| bytes.len());
-                    OP + 2 * path.len() + bytes
-                })
-                .sum(),
+            EntryContent::Claim(entry) => {
+                let record = entry.claim.record.as_ref();
+                OP + 2 * entry.path.len() + record.map_or(0, |(_, bytes)| bytes.len())
+            }
             EntryContent::Account
             | EntryContent::Shown
-            | EntryContent::Identity
+            | EntryContent::Identity(_)
             | EntryContent::Purge => 0,
         };
         ops + self.frame.as_ref().map_or(0, Vec::len)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gapless_core::ledger::account;
 use gapless_core::ledger::debt;
-use gapless_core::ledger::event::Event;
+use gapless_core::ledger::event::{Decision, Event};
 use gapless_core::ledger::fetch::{HeadAnswer, Next};
 use gapless_core::ledger::sweep;
 use gapless_core::ledger::*;
@@ -16,7 +16,8 @@ const GRACE: Duration = Duration::from_secs(3600);
 
 fn purge_due(scenario: &mut Scenario) -> bool {
     scenario.pass(GRACE);
-    account::is_purge_due(scenario.time, &scenario.repo, GRACE)
+    let now = scenario.now();
+    account::is_purge_due(now, &scenario.repo, GRACE)
 }
 
 #[test]
@@ -114,7 +115,8 @@ fn deleted_by_its_own_host_is_purged_after_the_grace() {
     let mut scenario = Scenario::holding(5);
     scenario.event(PDS, &Event::Account(Account::Deleted));
     scenario.resolved(HOST, 0);
-    assert!(!account::is_purge_due(scenario.time, &scenario.repo, GRACE));
+    let now = scenario.now();
+    assert!(!account::is_purge_due(now, &scenario.repo, GRACE));
     assert!(purge_due(&mut scenario));
     scenario.event(PDS, &Event::Account(Account::Active));
     assert!(!purge_due(&mut scenario), "it came back");
@@ -193,6 +195,7 @@ fn a_tombstoned_did_is_deleted() {
     let now = scenario.now();
     let gone = identity::Document {
         key: None,
+        handle: None,
         host: None,
         version: 2,
         tombstoned: true,
@@ -319,6 +322,52 @@ fn a_confirmed_loss_hides_only_repositories_that_were_absent() {
     );
     scenario.compared(5);
     assert!(scenario.complete(), "and shows it again");
+}
+
+#[test]
+fn a_clock_that_is_set_neither_ends_nor_extends_the_grace_period() {
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &Event::Account(Account::Deleted));
+    scenario.resolved(HOST, 0);
+    let now = scenario.now();
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let ahead = Now {
+        time: now.time.after(year),
+        ..now
+    };
+    assert!(!account::is_purge_due(ahead, &scenario.repo, GRACE));
+    // Noted while the clock was a year ahead.
+    scenario.repo.deleted_at = Some(ahead.time);
+    scenario.pass(GRACE);
+    let later = scenario.now();
+    assert!(account::is_purge_due(later, &scenario.repo, GRACE));
+    scenario.repo.purging = true;
+    assert!(!account::is_purge_due(later, &scenario.repo, GRACE));
+}
+
+#[test]
+fn a_deletion_that_an_earlier_version_noted_waits_for_a_whole_grace_period() {
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &Event::Account(Account::Deleted));
+    scenario.resolved(HOST, 0);
+    scenario.repo.deleted_lived = None;
+    assert!(!purge_due(&mut scenario));
+    let now = scenario.now();
+    assert!(account::lacks_grace(&scenario.repo));
+    account::begin_lacking_grace(now, &mut scenario.repo);
+    assert!(!account::lacks_grace(&scenario.repo));
+    assert!(!account::is_purge_due(now, &scenario.repo, GRACE));
+    assert!(purge_due(&mut scenario));
+}
+
+#[test]
+fn while_a_purge_is_under_way_nothing_is_applied() {
+    let mut scenario = Scenario::new();
+    scenario.repo.purging = true;
+    assert_ne!(scenario.event(PDS, &commit(1)), Decision::Apply);
+    assert_eq!(scenario.repo.held, Held::Nothing);
+    scenario.repo.purging = false;
+    assert_eq!(scenario.event(PDS, &commit(1)), Decision::Apply);
 }
 
 #[test]

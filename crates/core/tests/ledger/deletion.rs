@@ -57,7 +57,8 @@ fn missed_since(scenario: &mut Scenario, host: HostId, began: Tick, residents: &
 
 fn purge_due(scenario: &mut Scenario) -> bool {
     scenario.pass(GRACE);
-    account::is_purge_due(scenario.time, &scenario.repo, GRACE)
+    let now = scenario.now();
+    account::is_purge_due(now, &scenario.repo, GRACE)
 }
 
 #[test]
@@ -185,6 +186,7 @@ fn a_directory_that_takes_its_word_back_leaves_no_hearsay() {
     let now = scenario.now();
     let gone = identity::Document {
         key: None,
+        handle: None,
         host: None,
         version: 2,
         tombstoned: true,

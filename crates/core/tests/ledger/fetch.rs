@@ -88,6 +88,7 @@ fn a_reset_while_a_snapshot_is_written_leaves_the_question_owed() {
     let began = Now {
         tick: page.at,
         time: scenario.time,
+        lived: Lived::default(),
     };
     sweep::finish(&mut scenario.host, began);
     let now = scenario.now();

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use gapless_atp::syntax::Handle;
+use gapless_core::ledger::account;
 use gapless_core::ledger::event::{Decision, Event};
 use gapless_core::ledger::fetch::Next;
 use gapless_core::ledger::identity::{self, Document};
@@ -198,6 +200,7 @@ fn a_head_that_is_held_when_the_key_changes_was_signed_by_the_key_before() {
                 curve: 0,
                 point: [key; 33],
             }),
+            handle: None,
             host: Some(HOST),
             version: 0,
             tombstoned: false,
@@ -247,4 +250,24 @@ fn a_move_to_less_is_asked_about_although_the_host_it_left_confirms_the_head() {
         listed_elsewhere(&mut scenario, 4);
         assert!(scenario.owes_nothing(), "once in a period");
     }
+}
+
+#[test]
+fn the_handle_of_a_deleted_account_is_not_remembered_again_after_its_purge() {
+    let handle = Handle::parse("alice.example.com").unwrap();
+    let mut scenario = Scenario::holding(5);
+    scenario.resolved_as(HOST, 2, Some(handle.clone()));
+    assert_eq!(scenario.repo.handle, Some(handle.clone()));
+    scenario.event(PDS, &Event::Account(Account::Deleted));
+    scenario.resolved_as(HOST, 3, Some(handle.clone()));
+    assert_eq!(
+        scenario.repo.handle,
+        Some(handle.clone()),
+        "a purge clears it"
+    );
+    let now = scenario.now();
+    account::purge_row(now, &mut scenario.repo);
+    assert_eq!(scenario.repo.handle, None);
+    scenario.resolved_as(HOST, 4, Some(handle));
+    assert_eq!(scenario.repo.handle, None);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::empty_root;
-use gapless_atp::syntax::{Did, Rev};
+use gapless_atp::syntax::{Did, Handle, Rev};
 use gapless_core::ledger::cover::{self, Covers};
 use gapless_core::ledger::event::{self, Context, Decision, Event, Origin, ParkedTotals};
 use gapless_core::ledger::fetch::{self, CheckedHead, HeadAnswer, Next, Note};
@@ -149,7 +149,7 @@ impl Scenario {
 
     pub(crate) fn now(&mut self) -> Now {
         self.time = self.time.after(Duration::from_millis(1));
-        self.ticks.next(self.time)
+        self.ticks.next(self.time, Lived(self.time.0))
     }
 
     pub(crate) fn pass(&mut self, span: Duration) {
@@ -334,10 +334,16 @@ impl Scenario {
     }
 
     pub(crate) fn resolved(&mut self, host: HostId, version: u64) {
+        self.resolved_as(host, version, None);
+    }
+
+    /// The document names this host and this handle.
+    pub(crate) fn resolved_as(&mut self, host: HostId, version: u64, handle: Option<Handle>) {
         let asked = self.now().tick;
         let now = self.now();
         let document = Document {
             key: None,
+            handle,
             host: Some(host),
             version,
             tombstoned: false,

@@ -41,6 +41,7 @@ fn began(scenario: &Scenario, page: &PageNote) -> Now {
     Now {
         tick: page.at,
         time: scenario.time,
+        lived: Lived::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::{Client, run_requests};
 use super::pages::{self, Page};
-use super::{CommandError, CommandOutcome, Server, check_did};
+use super::{CommandError, CommandOutcome, Server, check_did, consumers};
 use crate::terminal::{format_age, format_table, or_dash, print_line, sanitize};
 use gapless_mirror::api::{
     DiscoverStatus, Gap, GapsPage, HostGap, Reach, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
@@ -93,6 +93,7 @@ fn list_problems(status: &Status) -> Vec<String> {
             "{count} dead letters, which are events that Gapless could not use: gapless dead list"
         ));
     }
+    needs.extend(consumers::list_overruns(&status.consumers));
     needs
 }
 
@@ -149,6 +150,10 @@ fn print_status(status: &Status, needs: &[String]) {
     print_line(&format!("dead letters  {}", status.dead_letters));
     print_line("");
     print_upstreams(&status.upstreams);
+    if !status.consumers.is_empty() {
+        print_line("");
+        consumers::print_consumers(&status.consumers);
+    }
     if !needs.is_empty() {
         print_line("\nProblems that need a person:");
     }

@@ -3,6 +3,7 @@
 
 mod ask;
 mod client;
+mod consumers;
 mod dead;
 #[cfg(feature = "demo")]
 mod demo;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::ConsumerSelector;
 
 use crate::config::Flags;
 use crate::terminal;
@@ -55,9 +57,10 @@ enum Command {
     ///
     /// Ends with 1 when something needs a person: a full disk, dead letters, no
     /// upstream, an upstream that is down, a failed sweep of a host whose repositories
-    /// are all wanted, a host from which so much vanished that hiding is suspended, or an
-    /// upstream of kind pds that brings repositories of other hosts. Incomplete
-    /// repositories are no finding here; `gapless gaps` lists them.
+    /// are all wanted, a host from which so much vanished that hiding is suspended, an
+    /// upstream of kind pds that brings repositories of other hosts, or a consumer of the
+    /// log that is overrun. Incomplete repositories are no finding here; `gapless gaps`
+    /// lists them.
     Status(Server),
     /// Show one repository: what is held, and whether it is complete. Ends with 1 when the
     /// repository is not complete.
@@ -148,6 +151,15 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
+    /// List the consumers of the log: where each of them reads, how far it is behind, and what
+    /// it holds back. Ends with 1 when a consumer is overrun.
+    #[command(args_conflicts_with_subcommands = true)]
+    Consumers {
+        #[command(subcommand)]
+        order: Option<ConsumersOrder>,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -233,6 +245,30 @@ enum DeadCommand {
         /// Resolve all current dead letters.
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ConsumersOrder {
+    /// Remove a consumer that does not come back: Gapless keeps nothing for it any more. Says what
+    /// will be let go, and asks. The consumer can only begin again from the beginning.
+    Remove {
+        /// The name of the consumer, as `gapless consumers` shows it.
+        name: String,
+        /// The class of the consumer, where several have the name.
+        #[arg(long)]
+        class: Option<String>,
+        /// The id of the consumer, where several have the name.
+        #[arg(long)]
+        id: Option<u32>,
+        /// The lane of the consumer, where several have the name.
+        #[arg(long)]
+        lane: Option<u64>,
+        /// Remove the consumer without a question.
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         server: Server,
     },
@@ -411,6 +447,13 @@ fn run_command(command: Command) -> (bool, Result<CommandOutcome, CommandError>)
         Command::Purges { limit, server } => {
             (server.json, purges::list_purges(&server, limit.get()))
         }
+        Command::Consumers {
+            order: None,
+            server,
+        } => (server.json, consumers::list_consumers(&server)),
+        Command::Consumers {
+            order: Some(order), ..
+        } => run_consumers_order(order),
         Command::Store(StoreCommand::Check(folder)) => (
             folder.json,
             store::check(&folder).map_err(CommandError::Failed),
@@ -460,6 +503,27 @@ fn run_dead(command: DeadCommand) -> (bool, Result<CommandOutcome, CommandError>
             (server.json, dead::resolve_dead_letters(&server, number))
         }
     }
+}
+
+fn run_consumers_order(order: ConsumersOrder) -> (bool, Result<CommandOutcome, CommandError>) {
+    let ConsumersOrder::Remove {
+        name,
+        class,
+        id,
+        lane,
+        yes,
+        server,
+    } = order;
+    let which = ConsumerSelector {
+        name: Some(name),
+        class,
+        id,
+        lane,
+    };
+    (
+        server.json,
+        consumers::remove_consumer(&server, &which, yes),
+    )
 }
 
 #[cfg(test)]

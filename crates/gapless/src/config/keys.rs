@@ -2,7 +2,7 @@
 //! environment variables, and the suggestion for a misspelt key.
 
 /// All keys. A dot separates table and key.
-pub(crate) const KEYS: [&str; 44] = [
+pub(crate) const KEYS: [&str; 46] = [
     "data",
     "bind",
     "plc",
@@ -17,6 +17,8 @@ pub(crate) const KEYS: [&str; 44] = [
     "live_grace",
     "purge_grace",
     "keep_versions",
+    "keep_log",
+    "hold",
     "on_rollback",
     "allow_private",
     "token",

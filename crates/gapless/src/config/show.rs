@@ -7,7 +7,7 @@ use gapless_core::ledger::settings::OnRollback;
 use serde_json::json;
 use toml::Value;
 
-use super::values::{REDACTED, format_duration, format_size};
+use super::values::{REDACTED, format_duration, format_kept_span, format_size};
 use super::{Config, LoadedConfig, LogFormat, keys};
 use gapless_mirror::settings::{FollowWhat, KeepKeys, UpstreamConfig};
 
@@ -39,6 +39,8 @@ fn key_value(config: &Config, key: &str) -> Option<Value> {
         "live_grace" => text(format_duration(mirror.live_grace)),
         "purge_grace" => text(format_duration(mirror.purge_grace)),
         "keep_versions" => text(format_duration(mirror.keep_versions)),
+        "keep_log" => text(format_kept_span(mirror.keep_log)),
+        "hold" => text(format_duration(mirror.hold)),
         "on_rollback" => text(match mirror.on_rollback {
             OnRollback::Auto => "auto".to_owned(),
             OnRollback::Hold => "hold".to_owned(),

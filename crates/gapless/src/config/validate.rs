@@ -71,6 +71,8 @@ pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
         live_grace: read_span(raw, "live_grace", Duration::ZERO, rules.live_grace)?,
         purge_grace: read_span(raw, "purge_grace", Duration::ZERO, 72 * HOUR)?,
         keep_versions: read_span(raw, "keep_versions", Duration::ZERO, 24 * HOUR)?,
+        keep_log: read_kept_span(raw, "keep_log")?,
+        hold: read_span(raw, "hold", MIN_INTERVAL, 72 * HOUR)?,
         on_rollback: read_with(raw, "on_rollback", "auto, hold or adopt", parse_on_rollback)?
             .unwrap_or_default(),
         allow_private: read_flag(raw, "allow_private")?,
@@ -224,6 +226,15 @@ pub(super) fn read_span(
     let read =
         |text: &str| values::parse_duration(text).filter(|span| (least..=MAX_SPAN).contains(span));
     Ok(read_with(raw, key, &expected, read)?.unwrap_or(default))
+}
+
+/// Reads how long something is kept; without a value, or with `all`, for ever.
+fn read_kept_span(raw: &RawConfig, key: &str) -> Result<Option<Duration>, ConfigError> {
+    let expected = format!("all, or {}", values::DURATION);
+    let read = |text: &str| {
+        values::parse_kept_span(text).filter(|span| span.is_none_or(|span| span <= MAX_SPAN))
+    };
+    Ok(read_with(raw, key, &expected, read)?.flatten())
 }
 
 fn read_size(raw: &RawConfig, key: &str, least: u64, default: u64) -> Result<u64, ConfigError> {

@@ -46,6 +46,22 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     parse_scaled(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
+/// The word for a duration that never ends.
+const ALL: &str = "all";
+
+/// Parses how long something is kept: a duration, or `all` for ever, which is `None`.
+pub(super) fn parse_kept_span(text: &str) -> Option<Option<Duration>> {
+    match text.trim() {
+        ALL => Some(None),
+        text => parse_duration(text).map(Some),
+    }
+}
+
+/// Formats how long something is kept as [`parse_kept_span`] accepts it.
+pub(super) fn format_kept_span(span: Option<Duration>) -> String {
+    span.map_or_else(|| ALL.to_owned(), format_duration)
+}
+
 /// Parses a size such as `20GB`.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     parse_scaled(text, &SIZE_UNITS)

@@ -30,6 +30,7 @@ impl Demo {
         self.tell_differences();
         let seconds = self.began.elapsed().as_secs_f64();
         let fine = tally.differences == 0
+            && tally.log_differences == 0
             && tally.failed.is_none()
             && tally.complete == tally.repos
             && proof.proven == tally.repos
@@ -39,6 +40,7 @@ impl Demo {
             "\n{repaired} faults, {repaired} repaired, in {seconds:.0} s.\n\
              gaps: {} opened, {} closed. Complete at the end: {} of {}; roots recomputed and equal to the signed ones: {}.\n\
              Compared with the truth: {} records in {} checks during the run, and all {at_the_end} at the end.\n\
+             The log, read to number {} and by {} consumers that began with a walk: compared with the store {} times, differences: {}\n\
              records that differ from the truth in repositories called complete: {}\n\
              records that differ from the truth at the stated rev, complete or not: {}",
             tally.gaps_opened,
@@ -48,6 +50,10 @@ impl Demo {
             proof.proven,
             tally.records - at_the_end,
             tally.checks,
+            tally.log_upto,
+            tally.log_walks,
+            tally.log_checks,
+            tally.log_differences,
             tally.differences_in_complete,
             tally.differences,
         );
@@ -58,6 +64,8 @@ impl Demo {
             "gaps_opened": tally.gaps_opened, "gaps_closed": tally.gaps_closed,
             "checks": tally.checks, "records_compared": tally.records,
             "records_at_the_end": at_the_end,
+            "log_upto": tally.log_upto, "log_walks": tally.log_walks,
+            "log_checks": tally.log_checks, "log_differences": tally.log_differences,
             "differences": tally.differences,
             "differences_in_complete": tally.differences_in_complete,
             "told": tally.told, "failed": tally.failed, "counted": read_counters(&*self.stage.running()?),

@@ -8,6 +8,7 @@
 
 pub mod acts;
 mod ending;
+pub mod log_observer;
 pub mod oracle;
 mod play;
 mod stage;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gapless_store::error::StoreError;
+use gapless_store::log_reader::PageError;
 use serde_json::json;
 
 use acts::{HOSTS, MIN_ACCOUNTS_PER_HOST};
@@ -76,6 +78,12 @@ pub enum DemoError {
     Wrong(String),
     #[error("stopped before its end")]
     Interrupted,
+}
+
+impl From<PageError> for DemoError {
+    fn from(error: PageError) -> DemoError {
+        DemoError::Mirror(format!("the log: {error}"))
+    }
 }
 
 impl From<StoreError> for DemoError {

@@ -136,7 +136,8 @@ impl Demo {
                 }
             }
             let tally = self.judge.tally();
-            if let Some(first) = tally.told.first().filter(|_| tally.differences > 0) {
+            let differences = tally.differences + tally.log_differences;
+            if let Some(first) = tally.told.first().filter(|_| differences > 0) {
                 return Err(DemoError::Wrong(format!(
                     "{when}: what the mirror holds is not what was signed: {first}"
                 )));

@@ -5,17 +5,27 @@ use std::collections::BTreeSet;
 use std::sync::MutexGuard;
 
 use gapless_atp::syntax::Did;
+use gapless_core::retain::{ConsumerClass, ConsumerKey, ConsumerNeeds};
 use gapless_mirror::Mirror;
 use gapless_mirror::api::Inspect as _;
+use gapless_mirror::log::consumer::ConsumerInfo;
 use gapless_store::error::StoreError;
 use gapless_store::sync::Mutex;
 use gapless_testnet::Truth;
 
 use crate::demo::DemoError;
+use crate::demo::log_observer::LogObserver;
 use crate::demo::oracle::{self, Comparison, RecordScope};
 
 /// The most differences that are described; further ones are only counted.
 const TOLD: usize = 20;
+
+/// The model that follows the log from its first number, as a consumer of the log.
+const OBSERVER: ConsumerKey = ConsumerKey {
+    class: ConsumerClass::Backup,
+    id: 0,
+    lane: 0,
+};
 
 /// The results of all comparisons since the beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,10 +45,26 @@ pub(super) struct OracleTally {
     /// Repositories of the network, and those that were complete when last looked at.
     pub repos: u64,
     pub complete: u64,
+    /// Comparisons of the store with models that follow the log.
+    pub log_checks: u64,
+    /// Models that began with a walk, and the last number that another one has read from the first
+    /// number on.
+    pub log_walks: u64,
+    pub log_upto: u64,
+    /// Differences between a model and the store.
+    pub log_differences: u64,
     /// Descriptions of the first differences.
     pub told: Vec<String>,
     /// Why a comparison failed before its end.
     pub failed: Option<String>,
+}
+
+impl OracleTally {
+    /// Keeps descriptions of differences, as long as there is room.
+    fn tell(&mut self, different: Vec<String>) {
+        let room = TOLD.saturating_sub(self.told.len());
+        self.told.extend(different.into_iter().take(room));
+    }
 }
 
 #[derive(Default)]
@@ -53,6 +79,7 @@ struct Inner {
 pub(super) struct Judge {
     truth: Truth,
     state: Mutex<Inner>,
+    log: Mutex<LogObserver>,
 }
 
 impl Judge {
@@ -60,6 +87,7 @@ impl Judge {
         Judge {
             truth,
             state: Mutex::default(),
+            log: Mutex::default(),
         }
     }
 
@@ -85,9 +113,22 @@ impl Judge {
             complete += u64::from(compared.complete);
             self.note(did, compared);
         }
+        let mut log = self.log.lock();
+        let different = log.observe(&mirror.services().store)?;
+        let observer = ConsumerInfo {
+            key: OBSERVER,
+            name: "demonstration".to_owned(),
+            needs: ConsumerNeeds::LogAndVersions,
+        };
+        mirror.report_consumer(&observer, log.read_upto + 1)?;
         let mut state = self.state();
-        state.tally.repos = dids.len() as u64;
-        state.tally.complete = complete;
+        let tally = &mut state.tally;
+        tally.repos = dids.len() as u64;
+        tally.complete = complete;
+        (tally.log_checks, tally.log_walks) = (log.checks, log.walks);
+        tally.log_upto = log.read_upto;
+        tally.log_differences += different.len() as u64;
+        tally.tell(different);
         Ok(())
     }
 
@@ -119,11 +160,7 @@ impl Judge {
         if complete {
             tally.differences_in_complete += different;
         }
-        for words in compared.different {
-            if tally.told.len() < TOLD {
-                tally.told.push(words);
-            }
-        }
+        tally.tell(compared.different);
     }
 
     /// Why a repository is not complete at the head that its owner has now.

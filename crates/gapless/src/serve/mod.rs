@@ -76,7 +76,7 @@ impl Serving {
         Serving {
             firehose: Arc::new(Firehose::new(
                 services.clone(),
-                mirror.log_head().clone(),
+                mirror.log().clone(),
                 config.firehose,
             )),
             services: services.clone(),

@@ -22,9 +22,9 @@ use super::websocket::{
     ReaderMessage, ServerSocket, SocketEvent, write_message,
 };
 use super::{App, Stopping, call, request};
-use crate::serve::firehose::{Consumer, FirehoseReader, PageResult, Start, SubscribeError};
+use crate::serve::firehose::{FirehoseConsumer, FirehoseReader, PageResult, Start, SubscribeError};
+use gapless_mirror::log::framed::FramedReadError;
 use gapless_mirror::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
-use gapless_mirror::log::reader::LogReadError;
 
 /// How long the close handshake with a consumer may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -122,7 +122,12 @@ impl From<CloseReason> for Closing {
     }
 }
 
-async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stopping: Stopping) {
+async fn serve(
+    consumer: FirehoseConsumer,
+    start: Start,
+    pending: PendingSocket,
+    stopping: Stopping,
+) {
     let stall = consumer.settings().stall;
     let Ok(Some(socket)) = tokio::time::timeout(stall, pending.open()).await else {
         return;
@@ -191,11 +196,11 @@ impl Batch {
 }
 
 /// A page that was read: the reader after it, its messages, and the result.
-type PageRead = (FirehoseReader, Batch, Result<PageResult, LogReadError>);
+type PageRead = (FirehoseReader, Batch, Result<PageResult, FramedReadError>);
 
 /// The connection of one consumer.
 struct ConsumerStream {
-    consumer: Consumer,
+    consumer: FirehoseConsumer,
     socket: ServerSocket,
     stopping: Stopping,
     stall: Duration,
@@ -229,10 +234,10 @@ impl ConsumerStream {
             };
             let page = match page {
                 Ok(page) => page,
-                Err(LogReadError::WindowPassed) => {
+                Err(FramedReadError::WindowPassed) => {
                     return CloseReason::Slow("the window has passed its cursor").into();
                 }
-                Err(LogReadError::Store(error)) => {
+                Err(FramedReadError::Log(error)) => {
                     self.consumer.record_failure(&error);
                     return CloseReason::Broken.into();
                 }

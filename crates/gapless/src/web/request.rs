@@ -1,6 +1,7 @@
 //! Reads the query, the path and the body of a request, each within bounds. A value
 //! that is wrong is refused with 400 and a message that names it.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -55,6 +56,17 @@ pub(crate) fn cursor(uri: &Uri) -> Result<Option<u64>, HttpError> {
             .parse()
             .map(Some)
             .map_err(|_| invalid("`cursor` must be the `cursor` of the page before, or left out")),
+    }
+}
+
+/// The number in a parameter, within the range of its type.
+pub(crate) fn number<T: FromStr>(uri: &Uri, name: &str) -> Result<Option<T>, HttpError> {
+    match parameter(uri, name) {
+        None => Ok(None),
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| invalid(format!("`{name}` must be a number"))),
     }
 }
 

@@ -19,9 +19,9 @@ use super::response::{self, HttpError, Json, JsonResult};
 use super::{App, call, firehose, guard, import, request, verify, xrpc};
 use crate::config::{HOST, URL, parse_host, parse_url};
 use gapless_mirror::api::{
-    ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage,
-    Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
-    UpstreamRemoved, VerifyAnswer,
+    ApiError, ConsumerRemoved, ConsumerSelector, ConsumersAnswer, DeadPage, DeadResolved, Dids,
+    GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness, RepoAnswer, ReposPage, Status,
+    TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
 };
 
 type TextPath = Result<Path<String>, PathRejection>;
@@ -46,6 +46,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/upstreams/confirm-loss", post(confirm_loss))
         .route("/v1/tracked", get(tracked).post(track).delete(untrack))
         .route("/v1/purges", get(purges))
+        .route("/v1/consumers", get(consumers).delete(remove_consumer))
         .route("/v1/dead", get(dead))
         .route("/v1/dead/resolve", post(resolve_all_dead))
         .route("/v1/dead/{number}/resolve", post(resolve_dead))
@@ -306,5 +307,28 @@ async fn untrack(State(app): State<Arc<App>>, body: Body) -> JsonResult<TrackedC
     let dids = dids(body).await?;
     Ok(Json(
         call(&app, move |running| running.control.untrack(&dids)).await?,
+    ))
+}
+
+async fn consumers(State(app): State<Arc<App>>) -> JsonResult<ConsumersAnswer> {
+    Ok(Json(
+        call(&app, |running| running.inspector.consumers()).await?,
+    ))
+}
+
+async fn remove_consumer(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<ConsumerRemoved> {
+    let which = ConsumerSelector {
+        name: request::parameter(&uri, "name"),
+        class: request::parameter(&uri, "class"),
+        id: request::number(&uri, "id")?,
+        lane: request::number(&uri, "lane")?,
+    };
+    if which.name.is_none() && which.class.is_none() {
+        return Err(request::invalid(
+            "`name` must be the name of a consumer; `class`, `id` and `lane` tell consumers of one name apart",
+        ));
+    }
+    Ok(Json(
+        call(&app, move |running| running.control.remove_consumer(&which)).await?,
     ))
 }

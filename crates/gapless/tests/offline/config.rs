@@ -18,18 +18,18 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-fn with_file(text: &str) -> Result<LoadedConfig, ConfigError> {
+pub(crate) fn with_file(text: &str) -> Result<LoadedConfig, ConfigError> {
     let here = folder();
     fs::write(here.path().join("gapless.toml"), text).expect("written");
     load(&Flags::default(), &[], here.path())
 }
 
-fn with_variable(name: &str, value: &str) -> Result<LoadedConfig, ConfigError> {
+pub(crate) fn with_variable(name: &str, value: &str) -> Result<LoadedConfig, ConfigError> {
     let environment = [(name.to_owned(), value.to_owned())];
     load(&Flags::default(), &environment, folder().path())
 }
 
-fn error(result: Result<LoadedConfig, ConfigError>) -> String {
+pub(crate) fn error(result: Result<LoadedConfig, ConfigError>) -> String {
     match result {
         Ok(loaded) => panic!("accepted: {:?}", loaded.config),
         Err(error) => error.to_string(),
@@ -37,14 +37,14 @@ fn error(result: Result<LoadedConfig, ConfigError>) -> String {
 }
 
 /// The error of a file names the file and all of these.
-fn refused(text: &str, words: &[&str]) {
+pub(crate) fn refused(text: &str, words: &[&str]) {
     let error = error(with_file(text));
     for word in [&["gapless.toml"], words].concat() {
         assert!(error.contains(word), "{word:?} is missing in: {error}");
     }
 }
 
-fn defaults() -> Config {
+pub(crate) fn defaults() -> Config {
     let loaded = load(&Flags::default(), &[], folder().path());
     loaded.expect("nothing is wrong with nothing").config
 }

@@ -39,6 +39,7 @@ pub(crate) struct Fake {
     pub panicking: AtomicBool,
     /// Numbers of dead letters.
     pub dead: Mutex<Vec<u64>>,
+    pub consumers: Mutex<Vec<ConsumerAnswer>>,
     /// Repositories of the report that cannot be recomputed.
     pub not_recomputable: AtomicU64,
 }
@@ -294,6 +295,21 @@ impl Inspect for Fake {
         })
     }
 
+    fn consumers(&self) -> Result<ConsumersAnswer, ApiError> {
+        let consumers = self.consumers.lock().expect("no panic").clone();
+        Ok(ConsumersAnswer {
+            head: 100,
+            first: 1,
+            consumers,
+            audit: vec![AuditAnswer {
+                at: Some("2026-01-02T03:04:05.000006Z".to_owned()),
+                by: "operator".to_owned(),
+                consumer: "old\u{1b}[2J".to_owned(),
+                what: "removed at 7".to_owned(),
+            }],
+        })
+    }
+
     fn metrics(&self) -> Result<String, ApiError> {
         Ok("# TYPE gapless_repos gauge\ngapless_repos 1\n# EOF\n".to_owned())
     }
@@ -359,6 +375,16 @@ impl Operate for Fake {
     fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
         self.order(format!("resync {did} {accept_rollback}"));
         Ok(self.repository(did.as_str()))
+    }
+
+    fn remove_consumer(&self, which: &ConsumerSelector) -> Result<ConsumerRemoved, ApiError> {
+        let mut consumers = self.consumers.lock().expect("no panic");
+        let removed = which.select(&consumers)?.clone();
+        consumers.retain(|one| *one != removed);
+        Ok(ConsumerRemoved {
+            let_go: removed.holds_alone.clone(),
+            removed,
+        })
     }
 
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {

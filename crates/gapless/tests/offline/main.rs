@@ -4,5 +4,6 @@
 mod commands;
 mod config;
 mod fake;
+mod retention;
 mod store_command;
 mod web;

@@ -152,6 +152,7 @@ fn answers_have_the_promised_shapes() {
         "debt",
         "parked",
         "dead_letters",
+        "consumers",
     ] {
         assert!(status.get(field).is_some(), "{field}");
     }
@@ -161,6 +162,12 @@ fn answers_have_the_promised_shapes() {
     assert!(repo.get("debt").is_none() && repo.get("as_of").is_some_and(Value::is_null));
     let web = get(&served, "/v1/repos/did:web:localhost%253A8080");
     assert_eq!(web.json()["did"], WEB);
+    let consumers = get(&served, "/v1/consumers").json();
+    assert_eq!(
+        (&consumers["head"], &consumers["first"]),
+        (&json!(100), &json!(1))
+    );
+    assert_eq!(consumers["audit"][0]["what"], "removed at 7");
     let metrics = get(&served, "/metrics");
     assert!(metrics.head.contains("text/plain") && metrics.body.contains("gapless_repos 1"));
     assert_eq!(get(&served, "/ready").status, 200);
@@ -263,6 +270,22 @@ fn every_error_is_json_with_its_status() {
         ("GET", "/v1/gaps?limit=-1", "", 400, "InvalidRequest"),
         ("GET", "/v1/gaps?cursor=abc", "", 400, "InvalidRequest"),
         ("GET", "/v1/hosts?failing=yes", "", 400, "InvalidRequest"),
+        ("DELETE", "/v1/consumers", "", 400, "InvalidRequest"),
+        (
+            "DELETE",
+            "/v1/consumers?name=a&id=x",
+            "",
+            400,
+            "InvalidRequest",
+        ),
+        (
+            "DELETE",
+            "/v1/consumers?name=a&id=-1",
+            "",
+            400,
+            "InvalidRequest",
+        ),
+        ("DELETE", "/v1/consumers?name=a", "", 404, "NotFound"),
         (
             "GET",
             "/v1/repos?cursor=99999999999999999999",

@@ -5,6 +5,7 @@
 //! sides of the interface use these types: the server writes them, and the commands read
 //! them.
 
+mod consumers;
 mod dead;
 mod gaps;
 mod hosts;
@@ -22,6 +23,10 @@ use gapless_store::error::StoreError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use consumers::{
+    AuditAnswer, ConsumerAnswer, ConsumerRemoved, ConsumerSelector, ConsumersAnswer, HeldAlone,
+    HeldNumbers,
+};
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, advice, sentences};
 pub use hosts::{
@@ -68,6 +73,8 @@ pub trait Inspect: Send + Sync + 'static {
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError>;
     /// Purges whose number is above `after`, at most `limit` of them.
     fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError>;
+    /// The consumers of the log.
+    fn consumers(&self) -> Result<ConsumersAnswer, ApiError>;
     /// The metrics in the text format of Prometheus.
     fn metrics(&self) -> Result<String, ApiError>;
     fn ready(&self) -> Readiness;
@@ -86,6 +93,8 @@ pub trait Operate: Send + Sync + 'static {
     fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError>;
     /// Resolves one dead letter, or all that are open now.
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError>;
+    /// Removes a consumer of the log: what no other consumer holds back may go.
+    fn remove_consumer(&self, which: &ConsumerSelector) -> Result<ConsumerRemoved, ApiError>;
 }
 
 /// Why a question or an order failed. The text is for people.
@@ -126,6 +135,8 @@ impl From<StoreError> for ApiError {
         match error {
             // Writes succeed again once there is room on the disk.
             StoreError::Full(full) => ApiError::Unavailable(full.to_string()),
+            // The position changed meanwhile, or the consumer is gone.
+            StoreError::Consumer(error) => ApiError::Conflict(error.to_string()),
             error if error.is_final() => ApiError::Unavailable(error.to_string()),
             error => ApiError::Internal(error.to_string()),
         }

@@ -23,7 +23,7 @@ pub struct PurgeAnswer {
     pub frames_redacted: u64,
     pub log_rows_redacted: u64,
     pub dead_letters_redacted: u64,
-    /// redacting, compacting or finished.
+    /// deleting, redacting, compacting or finished.
     pub state: String,
     /// When nothing of the repository was left.
     pub finished_at: Option<String>,
@@ -41,10 +41,14 @@ pub struct PurgesPage {
 
 impl PurgeAnswer {
     pub fn new(number: u64, purge: &PurgeRow, host: Option<String>) -> PurgeAnswer {
-        let state = match (purge.finished_at, purge.upto < number) {
-            (Some(_), _) => "finished",
-            (None, true) => "redacting",
-            (None, false) => "compacting",
+        let state = if purge.finished_at.is_some() {
+            "finished"
+        } else if purge.deleting.is_some() {
+            "deleting"
+        } else if purge.is_redacted(number) {
+            "compacting"
+        } else {
+            "redacting"
         };
         PurgeAnswer {
             number,

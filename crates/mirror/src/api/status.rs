@@ -3,6 +3,7 @@
 use gapless_core::ledger::UpstreamKind;
 use serde::{Deserialize, Serialize};
 
+use crate::api::consumers::ConsumerAnswer;
 use crate::api::hosts::DiscoverStatus;
 use crate::api::reach::Reach;
 
@@ -34,6 +35,9 @@ pub struct Status {
     /// How far the answer reaches.
     #[serde(default)]
     pub reach: Reach,
+    /// The consumers of the log.
+    #[serde(default)]
+    pub consumers: Vec<ConsumerAnswer>,
 }
 
 /// Whether the store writes.

@@ -56,12 +56,15 @@ impl TickTimes {
 
 #[cfg(test)]
 mod tests {
+    use gapless_core::ledger::Lived;
+
     use super::*;
 
     fn now(tick: u64, time: u64) -> Now {
         Now {
             tick: Tick(tick),
             time: Time(time),
+            lived: Lived::default(),
         }
     }
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use gapless_core::ledger::DebtReason;
 use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{DebtReason, HostId};
 use gapless_core::repo_tx::RepoTx;
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::DeadClass;
@@ -17,12 +17,29 @@ use crate::desk::report::{begin_first_sighting, dead_letter};
 use crate::desk::route::{Item, StoreReply};
 use crate::desk::slot::Flight;
 use crate::desk::worker::Worker;
+use crate::services::Services;
 
 /// How long to wait before changes that the disk had no room for are tried again.
 pub(crate) const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
 /// An event whose changes are refused this often becomes a dead letter. Refusals for want of
 /// room on the disk do not count.
 const MAX_REFUSALS: u32 = 3;
+
+/// Notes that the changes of an event are durable: how long that took, how old the commit is, and
+/// the time that its host gave it. `host`: the host of the repository.
+fn note_durable(services: &Services, event: &InboundEvent, host: Option<HostId>) {
+    let took = event.at.elapsed().as_micros() as u64;
+    services.metrics.arrival_to_durable.observe(took);
+    let Some(rev) = event.applied else {
+        return;
+    };
+    if let Some(lag) = &event.lag {
+        lag.note(services.clock.time(), rev);
+    }
+    if let Some(host) = host {
+        services.clock.note_rev(host, rev);
+    }
+}
 
 impl Worker {
     /// Handles the store's reply to a change.
@@ -54,11 +71,8 @@ impl Worker {
                     }
                 }
                 if let Some(event) = flight.event {
-                    let took = event.at.elapsed().as_micros() as u64;
-                    services.metrics.arrival_to_durable.observe(took);
-                    if let (Some(rev), Some(lag)) = (event.applied, &event.lag) {
-                        lag.note(services.clock.time(), rev);
-                    }
+                    let host = slot.repo.as_ref().and_then(|repo| repo.host);
+                    note_durable(&services, &event, host);
                 }
                 if let Some(reply) = flight.reply {
                     reply(Ok(()));

@@ -4,6 +4,8 @@
 use gapless_core::ledger::RepoId;
 use gapless_core::ledger::claim::{self, ClaimDecision};
 use gapless_core::ledger::event::Event;
+use gapless_core::retain::{self, Policies};
+use gapless_store::change::ClaimEntry;
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 use gapless_store::table::claimed::Claim;
@@ -111,43 +113,70 @@ fn keep_claim(
     }
     let bytes = operation.record.map_or(0, |(_, bytes)| bytes.len() as u64);
     let view = services.store.view();
-    if let Some(id) = tx.id
-        && let Some(reason) = reason_against(&view, id, &operation.path, &claim, bytes)?
-    {
-        return Ok(Some(reason));
-    }
+    let give_way = match tx.id {
+        None => Vec::new(),
+        Some(id) => match make_room(&view, id, &operation.path, &claim, bytes)? {
+            Ok(give_way) => give_way,
+            Err(reason) => return Ok(Some(reason)),
+        },
+    };
     if !totals.claims.has_room(bytes, &view)? {
         return Ok(Some("no_room"));
     }
     totals.claims.add(bytes);
     let at = services.clock.time();
-    tx.claim(at, &event.arrival(), operation.path, claim);
+    let entry = ClaimEntry {
+        path: operation.path,
+        claim,
+        give_way,
+    };
+    tx.claim(at, &event.arrival(), entry);
     Ok(None)
 }
 
-/// Returns why the repository's other claims exclude this one, if they do.
-fn reason_against(
+/// Returns the paths of the repository's claims that give way to this one, the oldest first, or why
+/// this claim is not kept. A claim that a consumer of the log has not read gives way to none.
+fn make_room(
     view: &ReadView,
     id: RepoId,
     path: &[u8],
     claim: &Claim,
     bytes: u64,
-) -> Result<Option<&'static str>, StoreError> {
-    let (mut count, mut held) = (0, bytes);
+) -> Result<Result<Vec<Vec<u8>>, &'static str>, StoreError> {
+    let (mut held, mut others) = (bytes, Vec::new());
     for row in view.claims(id) {
         let (other, old) = row?;
         if other == path {
-            if old.rev >= claim.rev {
+            if old.claim.rev >= claim.rev {
                 // One commit does one thing to a path, so the same rev is old, too.
-                return Ok(Some("old"));
+                return Ok(Err("old"));
             } else {
                 // The new claim replaces the old one.
                 continue;
             }
         }
-        count += 1;
-        held += old.record.map_or(0, |(_, bytes)| bytes.len() as u64);
+        let size = old.claim.record.map_or(0, |(_, bytes)| bytes.len() as u64);
+        held += size;
+        others.push((old.seq, size, other));
     }
-    let full = count >= CLAIMS_OF_ONE || held > BYTES_OF_ONE;
-    Ok(full.then_some("no_room"))
+    let (mut count, mut give_way) = (others.len(), Vec::new());
+    if count < CLAIMS_OF_ONE && held <= BYTES_OF_ONE {
+        return Ok(Ok(give_way));
+    }
+    let consumers = view.consumers()?;
+    let head = view.counters()?.next_seq;
+    let read_by_all = retain::floor(consumers.values(), Policies::NOTHING, head).log;
+    others.sort_unstable();
+    for (seq, size, other) in others {
+        if count < CLAIMS_OF_ONE && held <= BYTES_OF_ONE {
+            break;
+        }
+        if seq < read_by_all {
+            count -= 1;
+            held -= size;
+            give_way.push(other);
+        }
+    }
+    let fits = count < CLAIMS_OF_ONE && held <= BYTES_OF_ONE;
+    Ok(fits.then_some(give_way).ok_or("no_room"))
 }

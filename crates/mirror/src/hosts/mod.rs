@@ -320,14 +320,14 @@ impl HostRows {
 
 #[cfg(test)]
 mod tests {
-    use gapless_core::ledger::HostSweep;
+    use gapless_core::ledger::{HostSweep, Lived};
 
     use super::*;
 
     #[tokio::test]
     async fn two_changes_at_a_time_are_both_kept() {
         let store = Arc::new(Store::memory().expect("it opens"));
-        let clock = || Arc::new(Clock::resume(Tick(0)));
+        let clock = || Arc::new(Clock::resume(Tick(0), Lived::default()));
         let rows = HostRows::open(store.clone(), clock()).expect("it is empty");
         let host = rows
             .register("https://pds.example")
@@ -357,7 +357,7 @@ mod tests {
     }
 
     fn open(store: &Arc<Store>) -> HostRows {
-        let clock = Arc::new(Clock::resume(Tick(0)));
+        let clock = Arc::new(Clock::resume(Tick(0), Lived::default()));
         HostRows::open(store.clone(), clock).expect("it can be read")
     }
 

@@ -1,6 +1,7 @@
 //! Answers what is held and what is missing. Rows of repositories come from the store, so an answer
 //! shows only durable ones. Each file answers one question.
 
+pub(crate) mod consumers;
 pub(crate) mod counts;
 mod dead_letters;
 mod hosts;
@@ -21,8 +22,9 @@ use std::sync::atomic::AtomicBool;
 use gapless_atp::syntax::Did;
 
 use crate::api::{
-    ApiError, DeadPage, GapsPage, HostsPage, Inspect, PurgesPage, Readiness, RepoAnswer, ReposPage,
-    Status, TrackedPage, UpstreamAnswer, VerifyAnswer, VerifyProgress, VerifyReport,
+    ApiError, ConsumersAnswer, DeadPage, GapsPage, HostsPage, Inspect, PurgesPage, Readiness,
+    RepoAnswer, ReposPage, Status, TrackedPage, UpstreamAnswer, VerifyAnswer, VerifyProgress,
+    VerifyReport,
 };
 use crate::desk::Desks;
 use crate::discover::Listings;
@@ -107,6 +109,10 @@ impl Inspect for Inspector {
 
     fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
         dead_letters::purges_page(&self.services, after, limit)
+    }
+
+    fn consumers(&self) -> Result<ConsumersAnswer, ApiError> {
+        consumers::consumers_answer(&self.services)
     }
 
     fn metrics(&self) -> Result<String, ApiError> {

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use crate::api::{ApiError, UpstreamAnswer};
+use crate::api::{ApiError, ConsumerAnswer, Inspect as _, UpstreamAnswer};
 use crate::desk::totals::DeskTotals;
 use crate::inspect::Inspector;
 use crate::inspect::counts::CountResult;
@@ -29,6 +29,7 @@ impl Inspector {
             head(&mut out, name, "gauge", help);
             let _ = writeln!(out, "{name} {value}");
         }
+        consumer_metrics(&self.consumers()?.consumers, &mut out);
         upstream_metrics(&self.services, &self.upstream_answers()?, &mut out);
         Ok(out)
     }
@@ -127,6 +128,45 @@ fn state_gauges(services: &Services, totals: &DeskTotals, sweeps: &Sweeps) -> [G
     ]
 }
 
+/// Appends the metrics that have labels for the consumer of the log.
+fn consumer_metrics(consumers: &[ConsumerAnswer], out: &mut String) {
+    type ConsumerColumn = fn(&ConsumerAnswer) -> u64;
+    let gauges: [(&str, &str, ConsumerColumn); 3] = [
+        (
+            "gapless_consumer_behind",
+            "Log numbers that the consumer of the log has not processed.",
+            |one| one.behind,
+        ),
+        (
+            "gapless_consumer_overrun",
+            "1 while the consumer of the log is overrun and holds nothing, otherwise 0.",
+            |one| u64::from(one.overrun),
+        ),
+        (
+            "gapless_consumer_holds",
+            "Log numbers that the consumer of the log holds back.",
+            |one| one.holds_numbers,
+        ),
+    ];
+    for (name, help, read) in gauges {
+        head(out, name, "gauge", help);
+        for one in consumers {
+            let (consumer, class) = (escape_label(&one.name), &one.class);
+            let (id, lane, value) = (one.id, one.lane, read(one));
+            let _ = writeln!(
+                out,
+                "{name}{{consumer=\"{consumer}\",class=\"{class}\",id=\"{id}\",lane=\"{lane}\"}} {value}"
+            );
+        }
+    }
+}
+
+/// Escapes the value of a label.
+fn escape_label(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.replace('\n', "\\n")
+}
+
 /// Appends the metrics that have a label for the upstream.
 fn upstream_metrics(services: &Services, upstreams: &[UpstreamAnswer], out: &mut String) {
     type UpstreamColumn = fn(&UpstreamAnswer) -> Option<f64>;
@@ -170,5 +210,33 @@ fn upstream_metrics(services: &Services, upstreams: &[UpstreamAnswer], out: &mut
     );
     for (url, age) in sweep_ages(services) {
         let _ = writeln!(out, "{name}{{upstream=\"{url}\"}} {age}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_consumer_cannot_break_the_text_format() {
+        let one = ConsumerAnswer {
+            name: "a\"b\\c\nd".to_owned(),
+            class: "recipient".to_owned(),
+            id: 7,
+            lane: 9,
+            behind: 12,
+            holds_numbers: 3,
+            ..ConsumerAnswer::default()
+        };
+        let mut out = String::new();
+        consumer_metrics(&[one], &mut out);
+        let labels = r#"{consumer="a\"b\\c\nd",class="recipient",id="7",lane="9"}"#;
+        for line in [
+            format!("gapless_consumer_behind{labels} 12"),
+            format!("gapless_consumer_overrun{labels} 0"),
+            format!("gapless_consumer_holds{labels} 3"),
+        ] {
+            assert!(out.lines().any(|of| of == line), "{line}: {out}");
+        }
     }
 }

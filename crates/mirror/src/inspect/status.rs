@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::api::{ApiError, DebtStatus, LogStatus, Status, StoreStatus, timestamp};
 use crate::inspect::Inspector;
+use crate::inspect::consumers::consumer_answers;
 
 impl Inspector {
     pub(crate) fn status_now(&self) -> Result<Status, ApiError> {
@@ -15,6 +16,8 @@ impl Inspector {
                 suspended.push(host.name.clone());
             }
         });
+        let now = self.services.clock.time();
+        let consumers = consumer_answers(&self.services.store.view(), now)?;
         Ok(Status {
             repos: counted.counts,
             log: LogStatus {
@@ -40,6 +43,7 @@ impl Inspector {
             counted_at: timestamp(counted.time),
             discover: self.discover_status(),
             reach: self.reach()?,
+            consumers: consumers.into_iter().map(|(_, answer)| answer).collect(),
         })
     }
 }

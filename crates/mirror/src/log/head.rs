@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// The number after the last durable one, as a value that readers can wait for.
 #[derive(Clone)]
-pub struct LogHead(watch::Sender<u64>);
+pub(crate) struct LogHead(watch::Sender<u64>);
 
 impl LogHead {
     /// Becomes the listener of a store that has none yet.
@@ -24,7 +24,7 @@ impl LogHead {
 
     /// Subscribes to the number after the last durable one. A view of the store that is taken
     /// after a change shows at least every smaller number.
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
 

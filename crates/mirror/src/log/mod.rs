@@ -3,9 +3,13 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`head`] | announces new numbers to any number of readers |
-//! | [`reader`] | reads rows with their frames, one page at a time |
+//! | [`reader`] | reads pages of rows with the bytes of their records, and walks |
+//! | [`consumer`] | registers a consumer, and records its position |
+//! | [`framed`] | reads rows with their frames, for the firehose |
 //! | [`frames`] | encodes the frames of events that Gapless itself announces |
 
+pub mod consumer;
+pub mod framed;
 pub mod frames;
 pub mod head;
 pub mod reader;

@@ -1,130 +1,181 @@
-//! Reads rows of the log with their frames, one page at a time.
+//! Reads the log: one interface for every consumer of the log.
 //!
-//! The log determines the order; a frame belongs to the row whose first number it has. A page
-//! reads only rows below the durable head of the view it is given, and at most [`PAGE_ROWS`] rows
-//! and about [`PAGE_BYTES`] bytes. A reader keeps no view between two pages, so a reader that lags
-//! holds nothing back.
+//! A consumer keeps a number, below which it has processed everything. It waits for new numbers at
+//! [`Reader::head`], and reads pages from its number on. Each page has a view of its own, in which it
+//! finds the records that its operations put, and which is released with the page. A consumer that
+//! begins late takes a walk first, and then follows the log from where the walk began.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gapless_store::Store;
 use gapless_store::error::StoreError;
-use gapless_store::frames::{FramesError, StoredFrame};
+use gapless_store::log_reader::{
+    OpBytes, PageError, PageLimits, RowPage, Walk, WalkPart, read_bytes, read_page,
+};
 use gapless_store::read_view::ReadView;
-use gapless_store::table::log::LogRowSummary;
+use gapless_store::table::log::{LogOp, LogRow};
+use gapless_store::table::meta::LogId;
+use tokio::sync::watch;
 
-/// Bytes of a page, by the count of the reader's user; the last row may exceed this limit.
-const PAGE_BYTES: usize = 1 << 20;
-/// Rows of the log that a page reads, whether or not the reader's user needs them.
-const PAGE_ROWS: usize = 4_096;
+use crate::log::head::LogHead;
 
-/// Why a page of the log cannot be read.
-#[derive(Debug, Clone)]
-pub enum LogReadError {
-    /// The next number is older than the window of kept frames.
-    WindowPassed,
-    Store(StoreError),
+/// Reads a log. All methods but [`Reader::head`] read the disk, and are called from threads that may
+/// wait.
+pub trait Reader: Send + Sync {
+    /// The number that the log gives next, as a value to wait for. A page that is read after a change
+    /// shows at least every smaller number.
+    fn head(&self) -> watch::Receiver<u64>;
+
+    /// The identity of the log, which a consumer keeps beside its number; `None` until a store of an
+    /// earlier format got one.
+    fn log_id(&self) -> Result<Option<LogId>, StoreError>;
+
+    /// Rows from a number on.
+    fn page(&self, next: u64, limits: PageLimits) -> Result<LogPage, PageError>;
+
+    /// Begins a walk over everything that is held.
+    fn begin_walk(&self) -> Result<Walk, StoreError>;
+
+    /// The next part of a walk, from a view of its own; `None` at the end.
+    fn next_part(&self, walk: &mut Walk) -> Result<Option<WalkPart>, StoreError>;
 }
 
-impl From<StoreError> for LogReadError {
-    fn from(error: StoreError) -> LogReadError {
-        LogReadError::Store(error)
-    }
-}
-
-/// The result of reading a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Rows of a log, and the view that they were read from.
 pub struct LogPage {
-    /// Every number below this one was read.
+    /// Rows with their first numbers.
+    pub rows: Vec<(u64, LogRow)>,
+    /// The number from which the next page is read.
     pub next: u64,
-    /// The log has more rows.
+    /// Whether the view has more rows.
     pub more: bool,
+    view: ReadView,
 }
 
-/// Receives a row with its first number and the frame that is kept for it, and returns the bytes
-/// that the row adds to the page.
-pub type AddRow<'a> =
-    dyn FnMut(u64, &LogRowSummary, Option<Vec<u8>>) -> Result<usize, StoreError> + 'a;
+impl LogPage {
+    /// The bytes of an operation of a row of this page. `None` for a delete.
+    pub fn bytes(&self, row: &LogRow, op: &LogOp) -> Result<Option<OpBytes>, StoreError> {
+        read_bytes(&self.view, row, op)
+    }
+}
 
-/// A position in the log, and the frames that were read ahead of it.
-pub struct LogReader {
+/// The log of this program's store.
+#[derive(Clone)]
+pub struct StoreLog {
     store: Arc<Store>,
-    next: u64,
-    /// Unused frames; every frame below `read_upto` was read.
-    frames: VecDeque<StoredFrame>,
-    read_upto: u64,
+    head: LogHead,
 }
 
-impl LogReader {
-    pub fn new(store: Arc<Store>, from: u64) -> LogReader {
-        LogReader {
-            store,
-            next: from,
-            frames: VecDeque::new(),
-            read_upto: 0,
+impl StoreLog {
+    /// Becomes the listener of a store that has none yet.
+    pub fn listen_to(store: &Arc<Store>) -> StoreLog {
+        StoreLog {
+            store: store.clone(),
+            head: LogHead::listen_to(store),
         }
     }
+}
 
-    /// The number that is read next.
-    pub fn next(&self) -> u64 {
-        self.next
+impl Reader for StoreLog {
+    fn head(&self) -> watch::Receiver<u64> {
+        self.head.subscribe()
     }
 
-    /// Passes the next rows to `add_row` until the page is full or the log ends.
-    pub fn read_page(
-        &mut self,
-        view: &ReadView,
-        add_row: &mut AddRow<'_>,
-    ) -> Result<LogPage, LogReadError> {
-        let end = view.counters()?.next_seq;
-        if self.next < end {
-            self.read_frames(end)?;
-        }
-        let (mut rows, mut bytes) = (0, 0);
-        if self.next < self.read_upto {
-            for row in view.log_summaries(self.next)? {
-                let (first, row) = row?;
-                if first >= self.read_upto || rows == PAGE_ROWS || bytes >= PAGE_BYTES {
-                    break;
-                }
-                rows += 1;
-                while self.frames.front().is_some_and(|frame| frame.seq < first) {
-                    self.frames.pop_front();
-                }
-                let frame = self.frames.front().is_some_and(|frame| frame.seq == first);
-                let frame = frame.then(|| self.frames.pop_front()).flatten();
-                // A cursor may point into a row: its consumer has that row.
-                if first >= self.next {
-                    bytes += add_row(first, &row, frame.and_then(|frame| frame.bytes))?;
-                }
-                self.next = first.saturating_add(row.numbers);
-            }
-        }
+    fn log_id(&self) -> Result<Option<LogId>, StoreError> {
+        Ok(self.store.view().ids()?.map(|ids| ids.log))
+    }
+
+    fn page(&self, next: u64, limits: PageLimits) -> Result<LogPage, PageError> {
+        let view = self.store.view();
+        let RowPage { rows, next, more } = read_page(&view, next, limits)?;
         Ok(LogPage {
-            next: self.next,
-            more: self.next < end,
+            rows,
+            next,
+            more,
+            view,
         })
     }
 
-    fn read_frames(&mut self, end: u64) -> Result<(), LogReadError> {
-        let Some(frames) = self.store.frames() else {
-            return Err(LogReadError::WindowPassed);
+    fn begin_walk(&self) -> Result<Walk, StoreError> {
+        Walk::begin(&self.store.view())
+    }
+
+    fn next_part(&self, walk: &mut Walk) -> Result<Option<WalkPart>, StoreError> {
+        walk.next_part(&self.store.view())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::syntax::Did;
+    use gapless_core::ledger::{Account, Repo, RepoId, Time};
+    use gapless_store::change::{Change, EntryContent, LogEntry, RepoChange, Subject};
+    use gapless_store::table::log::LogKind;
+
+    use super::*;
+
+    /// Writes a row about an account, and returns its number.
+    fn write_account(store: &Store, subject: Subject, account: Account) -> u64 {
+        let did = Did::parse("did:plc:abcdefghijklmnopqrstuvwx").expect("a DID");
+        let row = Repo {
+            account,
+            ..Repo::new(did)
         };
-        if self.next < frames.oldest_seq() {
-            return Err(LogReadError::WindowPassed);
+        let change = RepoChange {
+            entry: Some(LogEntry {
+                at: Time(7),
+                source: None,
+                what: EntryContent::Account,
+                frame: None,
+            }),
+            ..RepoChange::row(subject, row)
+        };
+        let written = store.write(Change {
+            repo: Some(change),
+            ..Change::default()
+        });
+        written.expect("room").numbers.expect("a row").start
+    }
+
+    #[tokio::test]
+    async fn a_consumer_that_waits_for_the_head_reads_what_it_announces() {
+        let store = Arc::new(Store::memory().expect("it opens"));
+        let did = Did::parse("did:plc:abcdefghijklmnopqrstuvwx").expect("a DID");
+        let log = StoreLog::listen_to(&store);
+        let (mut one, mut other) = (log.head(), log.head());
+        assert_eq!(*one.borrow_and_update(), 1);
+        assert_eq!(write_account(&store, Subject::Did(did), Account::Active), 1);
+        for head in [&mut one, &mut other] {
+            head.wait_for(|next| *next == 2).await.expect("it runs");
         }
-        if self.next < self.read_upto {
-            return Ok(());
-        }
-        match frames.read(self.next, end, PAGE_BYTES) {
-            Ok(page) => {
-                self.read_upto = page.next_seq;
-                self.frames = page.frames.into();
-                Ok(())
-            }
-            Err(FramesError::Gone { .. }) => Err(LogReadError::WindowPassed),
-            Err(error) => Err(LogReadError::Store(error.into())),
-        }
+        write_account(&store, Subject::Id(RepoId(1)), Account::Takendown);
+        one.wait_for(|next| *next == 3).await.expect("it runs");
+        let page = log.page(1, PageLimits::DEFAULT).expect("it can be read");
+        let kinds: Vec<LogKind> = page.rows.iter().map(|(_, row)| row.kind).collect();
+        let wanted = [Account::Active, Account::Takendown].map(LogKind::Account);
+        assert_eq!(
+            (kinds.as_slice(), page.next, page.more),
+            (&wanted[..], 3, false)
+        );
+        let beyond = log.page(4, PageLimits::DEFAULT).map(|page| page.next);
+        assert!(matches!(
+            beyond,
+            Err(PageError::Missing { number: 4, head: 3 })
+        ));
+    }
+
+    #[test]
+    fn a_walk_names_the_number_from_which_the_log_is_followed() {
+        let store = Arc::new(Store::memory().expect("it opens"));
+        let did = Did::parse("did:plc:abcdefghijklmnopqrstuvwx").expect("a DID");
+        let log = StoreLog::listen_to(&store);
+        write_account(&store, Subject::Did(did.clone()), Account::Active);
+        let mut walk = log.begin_walk().expect("it can be read");
+        write_account(&store, Subject::Id(RepoId(1)), Account::Takendown);
+        let part = log.next_part(&mut walk).expect("it can be read");
+        let part = part.expect("one repository");
+        assert_eq!((part.repo.did, part.seq), (did, 2));
+        assert!(log.next_part(&mut walk).expect("it can be read").is_none());
+        let page = log.page(walk.follow_from, PageLimits::DEFAULT);
+        assert_eq!(page.expect("it can be read").rows[0].0, 2);
     }
 }

@@ -281,6 +281,7 @@ impl Fetcher {
         let document = Document {
             host,
             key: resolved.key,
+            handle: resolved.handle,
             version: resolved.version,
             tombstoned: resolved.tombstoned,
         };

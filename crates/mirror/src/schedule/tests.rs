@@ -5,7 +5,7 @@ use std::future::Future as _;
 
 use super::*;
 use gapless_core::ledger::debt::DebtKind;
-use gapless_core::ledger::{DebtReason, Now, Tick};
+use gapless_core::ledger::{DebtReason, Lived, Now, Tick};
 
 const MANY: SlotLimits = SlotLimits {
     directory: 9,
@@ -25,6 +25,7 @@ fn owing(number: u32, host: Option<u32>, what: DebtKind, at: u64) -> Repo {
     let now = Now {
         time: Time(at),
         tick: Tick(1),
+        lived: Lived::default(),
     };
     debt::owe(now, &mut repo, what, DebtReason::Operator);
     repo
@@ -189,6 +190,7 @@ fn who_moves_does_not_wait_for_the_old_host() {
     let now = Now {
         time: Time(11),
         tick: Tick(2),
+        lived: Lived::default(),
     };
     debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::Operator);
     schedule.note(Time(11), &repo);

@@ -1,32 +1,38 @@
 //! Periodic upkeep: purges what was deleted long enough ago and removes what a purge
-//! leaves behind, expires superseded records, reschedules debts after the clock was set
-//! back, and logs the state.
+//! leaves behind, expires superseded records, trims the log, overruns consumers of the log that
+//! have stopped, reschedules debts after the clock was set back, and logs the state.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `purge` | deletes the records of repositories that are deleted for good |
+//! | `purge_cleanup` | removes the traces that a purge leaves |
+//! | `retention` | superseded records, the front of the log, and consumers that hold them back |
 
+mod purge;
 mod purge_cleanup;
+mod retention;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gapless_core::ledger::time::micros;
-use gapless_core::ledger::{Held, Repo, RepoId, Time, account};
+use gapless_core::ledger::RepoId;
 use gapless_store::change::{Change, Upkeep};
 use gapless_store::error::StoreError;
 
-use crate::clock::Clock;
 use crate::desk::{Desks, RepoTurn};
 use crate::repair::reload::read_repos;
 use crate::services::Services;
+use crate::settings::MirrorSettings;
 use crate::store_io::{blocking, write};
 use gapless_store::sync::Mutex;
 
 /// Rows that one view brings in a search.
 const ROWS_PER_READ: usize = 10_000;
-/// Superseded records that one change deletes.
-const EXPIRED_PER_CHANGE: usize = ROWS_PER_READ / 10;
-/// The name of the reads of superseded records in the log.
-const EXPIRY_READ: &str = "looking for superseded records";
 /// How often the state is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
+/// How often the time that the store has lived through is written, and the consumers of the log are
+/// reviewed. A crash forgets at most that much of the time.
+const REVIEW_EVERY: Duration = Duration::from_secs(10);
 /// Searches for repositories to purge in one grace period. Each reads every row.
 const PURGES_PER_GRACE: u32 = 10;
 /// Searches for superseded records in the time for which they are kept.
@@ -34,84 +40,99 @@ const EXPIRIES_PER_KEEP: u32 = 24;
 /// The longest and the shortest time between two searches.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the clock must have kept step before a purge believes it, or the grace period
-/// if that is less. A purge cannot be undone, so a clock that was wrong for a moment must
-/// not cause one.
-const BELIEVED_AFTER: Duration = Duration::from_secs(3600);
-
 /// The task that does the upkeep.
 pub(crate) struct UpkeepTask {
     services: Arc<Services>,
     desks: Arc<Desks>,
-    /// How long a deleted repository is kept before it is purged.
-    purge_grace: Duration,
-    /// How long superseded records are kept.
-    keep_versions: Duration,
+    settings: Arc<MirrorSettings>,
     /// When the engine's files were last freed of purged data.
     scoured: Mutex<Option<Instant>>,
+    /// When a consumer was last overrun because the disk was almost full.
+    relieved: Mutex<Option<Instant>>,
+    /// The number of the next row of the audit that is reported; `None` before reporting begins.
+    audited: Mutex<Option<u64>>,
 }
 
-/// Reports an error: a final error ends the program; after any other, the upkeep goes on.
+/// When each part of the upkeep last began.
+#[derive(Default)]
+struct Due {
+    purges: Option<Instant>,
+    reviews: Option<Instant>,
+    expiries: Option<Instant>,
+    logs: Option<Instant>,
+}
+
+impl Due {
+    /// Whether a part that runs at this interval is due; then it begins now.
+    fn begins(
+        &mut self,
+        part: impl FnOnce(&mut Due) -> &mut Option<Instant>,
+        every: Duration,
+    ) -> bool {
+        let last = part(self);
+        let due = last.is_none_or(|at| at.elapsed() >= every);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
+    }
+}
+
+fn interval(wanted: Duration) -> Duration {
+    wanted.clamp(MIN_INTERVAL, MAX_INTERVAL)
+}
+
+/// Reports an error: a final error ends the program; after any other, the upkeep goes on. A full
+/// disk is reported elsewhere.
 fn report_error(services: &Services, error: StoreError) {
     if error.is_final() {
         services.shutdown.fail(error);
-    } else {
+    } else if !matches!(error, StoreError::Full(_)) {
         tracing::warn!(%error, "a part of the upkeep failed; Gapless tries again later");
     }
-}
-
-/// Whether the clock has run steadily for long enough to believe that the grace period has
-/// passed.
-fn is_believed(clock: &Clock, grace: Duration) -> bool {
-    clock.kept_step() >= grace.min(BELIEVED_AFTER)
-}
-
-/// Whether anything is stored of a repository: records, parked frames or claims.
-fn has_anything(services: &Services, id: RepoId, repo: &Repo) -> Result<bool, StoreError> {
-    if repo.held != Held::Nothing {
-        return Ok(true);
-    }
-    let view = services.store.view();
-    Ok(!view.parked(id)?.is_empty() || view.claims(id).next().transpose()?.is_some())
 }
 
 impl UpkeepTask {
     pub(crate) fn new(
         services: Arc<Services>,
         desks: Arc<Desks>,
-        purge_grace: Duration,
-        keep_versions: Duration,
+        settings: Arc<MirrorSettings>,
     ) -> UpkeepTask {
         UpkeepTask {
             services,
             desks,
-            purge_grace,
-            keep_versions,
+            settings,
             scoured: Mutex::default(),
+            relieved: Mutex::default(),
+            audited: Mutex::default(),
         }
     }
 
     /// Runs until the program ends.
     pub(crate) async fn run(self: Arc<Self>) {
         let services = &self.services;
-        let (mut looked, mut logged, mut expired) = (None::<Instant>, None::<Instant>, None);
+        let mut due = Due::default();
         let mut steps_back = 0;
-        let every = (self.purge_grace / PURGES_PER_GRACE).clamp(MIN_INTERVAL, MAX_INTERVAL);
-        let expire_every =
-            (self.keep_versions / EXPIRIES_PER_KEEP).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        self.report(self.begin_reporting().await);
+        let purges = interval(self.settings.purge_grace / PURGES_PER_GRACE);
+        let keep = self.settings.keep_log.unwrap_or(Duration::MAX);
+        let expiries = interval(keep.min(self.settings.keep_versions) / EXPIRIES_PER_KEEP);
         loop {
-            let due = looked.is_none_or(|at| at.elapsed() >= every);
-            if due && let Err(error) = self.purge().await {
-                report_error(services, error);
+            if due.begins(|due| &mut due.purges, purges) {
+                self.report(self.purge().await);
+                self.report(self.clean_up_purges().await);
             }
-            if due && let Err(error) = self.clean_up_purges().await {
-                report_error(services, error);
+            if due.begins(|due| &mut due.reviews, REVIEW_EVERY) {
+                self.report(self.write_lived().await);
+                self.report(self.review_consumers().await);
             }
-            if expired.is_none_or(|at: Instant| at.elapsed() >= expire_every) {
-                expired = Some(Instant::now());
-                if let Err(error) = self.expire_versions().await {
-                    report_error(services, error);
-                }
+            if due.begins(|due| &mut due.expiries, expiries) {
+                self.report(self.expire_versions().await);
+                self.report(self.trim_log().await);
+            }
+            self.report(self.relieve_disk().await);
+            if let Some(frames) = services.store.frames() {
+                frames.doubt_clock(!services.clock.is_believed(self.settings.window));
             }
             let steps = services.clock.steps_back();
             if steps_back != steps {
@@ -120,71 +141,31 @@ impl UpkeepTask {
                     Err(error) => report_error(services, error),
                 }
             }
-            if due {
-                looked = Some(Instant::now());
-            }
-            if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
-                logged = Some(Instant::now());
+            if due.begins(|due| &mut due.logs, LOG_EVERY) {
                 self.log_state();
             }
             tokio::select! {
-                () = tokio::time::sleep(every.min(expire_every).min(LOG_EVERY)) => {}
-                () = services.shutdown.begun() => return,
+                () = tokio::time::sleep(MIN_INTERVAL) => {}
+                () = services.shutdown.begun() => {
+                    // The store may be closed already: the next start goes on from the last value.
+                    let _ = self.write_lived().await;
+                    return;
+                }
             }
         }
     }
 
-    /// Purges repositories that their present host, or the directory, called deleted, and
-    /// that have stayed so for the grace period.
-    async fn purge(&self) -> Result<(), StoreError> {
-        let grace = self.purge_grace;
-        let services = self.services.clone();
-        if !is_believed(&services.clock, grace) {
-            return Ok(());
+    /// Reports an error of one part of the upkeep.
+    fn report(&self, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            report_error(&self.services, error);
         }
-        let find = move || {
-            let now = services.clock.time();
-            let mut due = Vec::new();
-            for row in services.store.scan_repos(RepoId(0)) {
-                let (id, repo) = row?;
-                if account::is_purge_due(now, &repo, grace) && has_anything(&services, id, &repo)? {
-                    due.push(repo.did);
-                }
-            }
-            Ok::<_, StoreError>(due)
-        };
-        let work = "looking for repositories to purge";
-        for did in blocking(&self.services.metrics, work, find).await? {
-            let purged = self.desks.with_repo(&did, move |turn: &mut RepoTurn<'_>| {
-                let services = turn.services;
-                let now = services.clock.now();
-                let Some(tx) = turn.tx.as_mut() else {
-                    return false;
-                };
-                // The repository may have come back meanwhile, or the clock was set.
-                let due = account::is_purge_due(now.time, &tx.repo, grace)
-                    && is_believed(&services.clock, grace);
-                let Some(id) = tx.id.filter(|_| due) else {
-                    return false;
-                };
-                // If the rows cannot be read now, the next search tries again.
-                if !has_anything(services, id, &tx.repo).unwrap_or(false) {
-                    return false;
-                }
-                tx.purge(now);
-                services.metrics.purged.inc();
-                true
-            });
-            match purged.await {
-                Ok(true) => {
-                    tracing::info!(%did, "purged: the repository was deleted, and the grace period has passed");
-                }
-                Ok(false) => {}
-                // An error of one repository does not stop the others.
-                Err(error) => report_error(&self.services, error),
-            }
-        }
-        Ok(())
+    }
+
+    /// Writes the time that the store has lived through.
+    async fn write_lived(&self) -> Result<(), StoreError> {
+        let lived = self.services.clock.lived();
+        self.write(Upkeep::Live(lived)).await
     }
 
     /// Reschedules all debts after the clock was set back: their retry times may be far in
@@ -231,46 +212,6 @@ impl UpkeepTask {
             waiting = self.desks.queued_items(),
             "state"
         );
-    }
-
-    /// Deletes superseded records that were kept long enough.
-    async fn expire_versions(&self) -> Result<(), StoreError> {
-        let keep = self.keep_versions;
-        let now = self.services.clock.time();
-        let since = Time(now.0.saturating_sub(micros(keep)));
-        let store = self.services.store.clone();
-        let below = blocking(&self.services.metrics, EXPIRY_READ, move || {
-            store.view().log_number_after(since)
-        })
-        .await?;
-        let mut from = Vec::new();
-        loop {
-            let store = self.services.store.clone();
-            let start = from.clone();
-            let (old, last) = blocking(&self.services.metrics, EXPIRY_READ, move || {
-                let (mut old, mut last) = (Vec::new(), None);
-                for row in store.view().superseded_keys(&start).take(ROWS_PER_READ) {
-                    let (place, by) = row?;
-                    if by < below {
-                        old.push(place.clone());
-                    }
-                    last = Some(place);
-                }
-                Ok((old, last))
-            })
-            .await?;
-            let expired = old.len() as u64;
-            for part in old.chunks(EXPIRED_PER_CHANGE) {
-                self.write(Upkeep::Expire(part.to_vec())).await?;
-            }
-            self.services.metrics.versions_expired.add(expired);
-            let Some(mut last) = last.filter(|_| !self.services.shutdown.has_begun()) else {
-                return Ok(());
-            };
-            // The least key above the last one.
-            last.push(0);
-            from = last;
-        }
     }
 
     /// Writes one step of the upkeep.

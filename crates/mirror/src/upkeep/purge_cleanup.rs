@@ -18,6 +18,7 @@ use gapless_store::error::StoreError;
 use gapless_store::frames::FramesError;
 use gapless_store::table::Table;
 use gapless_store::table::dead::Resolution;
+use gapless_store::table::log::LogKind;
 use gapless_store::table::purge::PurgeRow;
 
 use crate::failpoints;
@@ -77,10 +78,21 @@ impl UpkeepTask {
         }
         failpoints::here("purge.unfollowed");
         self.redact_letters(&open).await?;
-        if self.redact_log(&open).await? {
-            self.scour(&open).await?;
+        if !self.redact_log(&open).await? {
+            return Ok(());
         }
-        Ok(())
+        let mut redacted = OpenPurges::new();
+        for (number, purge) in open {
+            if purge.deleting.is_none()
+                && let Some(purge) = self.redact_own_rows(number, purge).await?
+            {
+                redacted.push((number, purge));
+            }
+        }
+        if redacted.is_empty() {
+            return Ok(());
+        }
+        self.scour(&redacted).await
     }
 
     async fn redact_letters(&self, open: &OpenPurges) -> Result<(), StoreError> {
@@ -150,9 +162,53 @@ impl UpkeepTask {
         Ok(true)
     }
 
+    /// Empties the rows in which a purge lists what it deleted, once every consumer of the log has
+    /// read them, and at the latest after another grace period. Returns the purge once nothing of it
+    /// is left in the log.
+    async fn redact_own_rows(
+        &self,
+        number: u64,
+        mut purge: PurgeRow,
+    ) -> Result<Option<PurgeRow>, StoreError> {
+        let grace = self.settings.purge_grace.saturating_mul(2);
+        while !purge.is_redacted(number) && !self.services.shutdown.has_begun() {
+            let (store, repo) = (self.services.store.clone(), purge.repo);
+            let (from, end) = (purge.upto.max(number), purge.rows_end);
+            let (rows, upto) = blocking(&self.services.metrics, PURGE_READ, move || {
+                own_rows(&store, repo, from, end)
+            })
+            .await?;
+            let at = self.when();
+            let deleted = purge.deleted_lived.unwrap_or_default();
+            let overdue = at.lived.since(deleted) >= grace;
+            let frames = Vec::new();
+            let part = Redaction {
+                purge: number,
+                rows,
+                overdue,
+                at,
+                frames,
+                upto,
+                letters: Vec::new(),
+            };
+            self.write(Upkeep::Redact(part)).await?;
+            failpoints::here("purge.redacting");
+            let Some(after) = self.read_purge(number).await? else {
+                return Ok(None);
+            };
+            let held = after.upto < upto;
+            purge = after;
+            if held {
+                // A consumer of the log still needs the next row.
+                return Ok(None);
+            }
+        }
+        Ok(purge.is_redacted(number).then_some(purge))
+    }
+
     /// Rewrites the engine's files without the purged bytes, and finishes the purges.
     async fn scour(&self, open: &OpenPurges) -> Result<(), StoreError> {
-        let every = self.purge_grace.min(SCOUR_EVERY);
+        let every = self.settings.purge_grace.min(SCOUR_EVERY);
         let lately = |at: Instant| at.elapsed() < every;
         let scoured = *self.scoured.lock();
         // On a full disk nothing is written, and rewriting a table takes room.
@@ -322,6 +378,32 @@ impl RedactionScan {
         }
         Ok(found.into_values().flatten().collect())
     }
+}
+
+/// The first numbers of some rows in which a purge lists what it deleted, from `from` on and below
+/// `end`, and the number up to which the log was searched.
+fn own_rows(
+    store: &Store,
+    repo: RepoId,
+    from: u64,
+    end: u64,
+) -> Result<(Vec<u64>, u64), StoreError> {
+    let (mut rows, mut upto) = (Vec::new(), end);
+    let view = store.view();
+    for row in view.log_summaries(from)?.take(ROWS_PER_READ) {
+        let (first, row) = row?;
+        if first >= end {
+            return Ok((rows, end));
+        }
+        if rows.len() == REDACTED_PER_CHANGE {
+            return Ok((rows, first));
+        }
+        upto = first.saturating_add(row.numbers);
+        if row.repo == Some(repo) && matches!(row.kind, LogKind::Purged(_)) {
+            rows.push(first);
+        }
+    }
+    Ok((rows, upto))
 }
 
 /// Whether the frame log has bytes under a number, whole or damaged.

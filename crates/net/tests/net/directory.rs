@@ -10,7 +10,11 @@ async fn documents_have_versions() {
         .await
         .unwrap();
     assert_eq!((first.version, first.tombstoned), (1, false));
-    assert_eq!(first.handle, testnet.truth().handle(&did));
+    let handle = first
+        .handle
+        .as_ref()
+        .map(|handle| handle.as_str().to_owned());
+    assert_eq!(handle, testnet.truth().handle(&did));
     let key = public_key(&first.key.unwrap()).unwrap();
     assert_eq!(Some(vec![key.to_did_key()]), testnet.truth().keys(&did));
     let again = within(net.resolve(&did, known(&first))).await.unwrap();

@@ -1,6 +1,7 @@
 //! Processes one event: verifies it, lets the ledger decide, and writes the result. Also applies
 //! the answers of the directory.
 
+use gapless_atp::syntax::Handle;
 use gapless_core::ledger::event::{Event, Origin};
 use gapless_core::ledger::identity::Document;
 use gapless_core::ledger::{DebtItem, DebtReason, KeyBytes, RepoId, Tick, UpstreamId};
@@ -9,7 +10,7 @@ use gapless_core::repo_tx::Arrival;
 use super::book::frame_bytes;
 use super::tx::{judge, read_frame};
 use super::{KnownKey, SimMirror};
-use crate::world::{Body, Frame, World};
+use crate::world::{Body, Frame, World, name};
 
 impl SimMirror {
     /// Processes one frame of a queue.
@@ -75,10 +76,11 @@ impl SimMirror {
         version: u64,
     ) {
         let host = document.host.map(|pds| self.host_id(pds));
-        let key = document.key;
+        let (key, owner) = (document.key, self.owner_of(world, id));
         let document = Document {
             host,
             key: Some(key_bytes(key)),
+            handle: Handle::parse(&format!("{}.test", name(owner))).ok(),
             version,
             tombstoned: false,
         };

@@ -6,11 +6,15 @@
 //! crash loses unsynced batches and everything that was not written.
 
 pub(crate) mod book;
+pub(crate) mod claims;
 pub(crate) mod diff;
 pub(crate) mod feed;
 pub(crate) mod ingest;
 pub(crate) mod job;
+pub mod log_event;
 pub(crate) mod operate;
+pub(crate) mod purge;
+pub(crate) mod retention;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 pub(crate) mod tx;
@@ -24,7 +28,7 @@ use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{
-    DebtReason, HostId, Notice, Now, Repo, RepoId, Tick, Ticks, Time, UpstreamId,
+    DebtReason, HostId, Lived, Notice, Now, Repo, RepoId, Tick, Ticks, Time, UpstreamId,
 };
 use gapless_core::repo_tx::Rules;
 
@@ -68,6 +72,13 @@ pub struct SimMirror {
     pub purge_grace: std::time::Duration,
     /// Repositories that were purged since the last check.
     pub purged: Vec<RepoId>,
+    /// Whether something may happen between two parts of a purge. Otherwise a purge goes on to its
+    /// end, as far as no crash interrupts it.
+    pub purges_pause: bool,
+    /// Repositories of which the disk damaged a record, with the number that the log gave next.
+    pub damaged: BTreeMap<RepoId, u64>,
+    /// The rows of purges that were redacted before every reader had read them.
+    pub overdue: BTreeSet<u64>,
 }
 
 /// Counts of what the mirror did, for the outcome and the checks.
@@ -94,14 +105,14 @@ pub struct Counts {
 
 impl Default for SimMirror {
     fn default() -> SimMirror {
-        SimMirror::new()
+        SimMirror::new(0)
     }
 }
 
 impl SimMirror {
-    pub fn new() -> SimMirror {
+    pub fn new(seed: u64) -> SimMirror {
         SimMirror {
-            book: Book::new(),
+            book: Book::new(seed),
             covers: Covers::new(),
             rules: Rules::default(),
             ticks: Ticks::default(),
@@ -118,12 +129,15 @@ impl SimMirror {
             followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),
             purged: Vec::new(),
+            purges_pause: false,
+            damaged: BTreeMap::new(),
+            overdue: BTreeSet::new(),
         }
     }
 
     /// Takes the next tick.
     pub fn tick(&mut self, world: &World) -> Now {
-        self.ticks.next(world.now)
+        self.ticks.next(world.now, lived(world))
     }
 
     pub fn context(&self, now: Now) -> Context<'_> {
@@ -139,6 +153,7 @@ impl SimMirror {
         Now {
             time: world.now,
             tick: self.ticks.last(),
+            lived: lived(world),
         }
     }
 
@@ -218,4 +233,9 @@ impl SimMirror {
 
 pub(crate) fn host_name(pds: PdsId) -> String {
     format!("pds{pds}.test")
+}
+
+/// The time that the mirror has lived through: the world's clock is never set.
+pub(crate) fn lived(world: &World) -> Lived {
+    Lived(world.now.0)
 }

@@ -1,13 +1,12 @@
 //! The actions of an operator and of the machine: add and remove upstreams, change the filter,
-//! import a file, purge deleted repositories, crash and start again.
+//! import a file, lose data to the disk, crash and start again.
 
 use gapless_atp::syntax::Rev;
 use gapless_core::filter::Pattern;
 use gapless_core::ledger::account;
-use gapless_core::ledger::claim::{self, ClaimDecision};
 use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::damage;
 use gapless_core::ledger::debt;
-use gapless_core::ledger::event::Origin;
 use gapless_core::ledger::fetch::{self, CheckedHead};
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
@@ -15,17 +14,17 @@ use gapless_core::ledger::{
 };
 use gapless_core::repo_tx::answer::AskReason;
 use gapless_core::repo_tx::snapshot::FetchJob;
-use gapless_store::change::{RepoChange, Subject};
+use gapless_store::change::{RepoChange, Subject, Upkeep};
+use gapless_store::engine::{KeyRange, RawBatch};
 use gapless_store::table::parked::ParkedFrame;
+use gapless_store::table::{Table, key};
 
-use super::SimMirror;
 use super::feed::Feed;
 use super::job::{Job, JobStep};
+use super::log_event::LogEvent;
+use super::{SimMirror, lived};
 use crate::world::pds::Served;
-use crate::world::{OwnerId, Place, World};
-
-/// The upstream of claims, which covers no repository.
-const TELLER: UpstreamId = UpstreamId(u32::MAX);
+use crate::world::{Place, World};
 
 impl SimMirror {
     /// Follows a stream from now on.
@@ -142,24 +141,37 @@ impl SimMirror {
         self.commit(batch);
     }
 
-    /// Purges the deleted repositories whose grace period is over, and returns them.
-    pub fn purge(&mut self, world: &World) -> Vec<RepoId> {
-        let rows = self.book.repo_rows();
-        let due: Vec<RepoId> = rows
-            .filter(|(_, repo)| {
-                account::is_purge_due(world.now, repo, self.purge_grace)
-                    && repo.held != Default::default()
-            })
-            .map(|(id, _)| id)
-            .collect();
-        for id in &due {
-            let now = self.tick(world);
-            let mut tx = self.tx(*id);
-            tx.purge(now);
-            self.submit(world, tx);
-        }
-        self.purged.extend(&due);
-        due
+    /// Lets the disk move the `nth` record of a repository to another path, and finds that out at
+    /// once, as a read does. Returns whether there is such a record.
+    pub fn damage_record(&mut self, world: &World, id: RepoId, nth: usize) -> bool {
+        let Some(head) = self.book.repo_ref(id).head().copied() else {
+            return false;
+        };
+        let view = self.book.view();
+        let mut rows = view
+            .raw()
+            .range(Table::Record, KeyRange::prefix(&key::repo(id)));
+        let Some(row) = rows.nth(nth) else {
+            return false;
+        };
+        let (place, row) = row.expect("the double does not fail");
+        let mut other = place.to_vec();
+        other.push(b'x');
+        let mut batch = RawBatch::default();
+        batch.delete(Table::Record, place);
+        batch.put(Table::Record, other, row);
+        self.book.write_raw(&batch);
+        let now = self.tick(world);
+        let mut repo = self.book.repo(id);
+        damage::distrust(now, &mut repo, &head);
+        self.put(world, id, repo);
+        // The store applies each group on a view of the last but one: it reads the damage from now on.
+        self.write_upkeep(Upkeep::Live(lived(world)));
+        // Otherwise a crash could leave damage that no read has found.
+        self.book.sync();
+        self.damaged.insert(id, self.book.counters().next_seq);
+        self.book.events.count(LogEvent::Damaged);
+        true
     }
 
     /// Confirms, for an operator, the loss of repositories at a host.
@@ -198,25 +210,11 @@ impl SimMirror {
         self.put(world, id, repo);
     }
 
-    /// Applies a commit that a source without proofs claims.
-    pub fn claimed(&mut self, world: &World, owner: OwnerId, rev: Rev) {
-        let id = self.repo_of(world, owner);
-        let now = self.tick(world);
-        let mut repo = self.book.repo(id);
-        let origin = Origin {
-            upstream: TELLER,
-            epoch: None,
-        };
-        let heard = claim::claim_event(self.context(now), &mut repo, origin, rev);
-        self.counts.claimed += u64::from(heard == ClaimDecision::Keep);
-        self.put(world, id, repo);
-    }
-
-    /// Kills the mirror and starts it again: all but the first `keep` unsynced batches are lost,
-    /// and everything in memory.
-    pub fn crash(&mut self, keep: usize) {
+    /// Kills the mirror and starts it again: all but the first `keep` unsynced steps are lost, and
+    /// everything in memory. The start continues purges.
+    pub fn crash(&mut self, world: &World, keep: usize) {
         self.counts.crashes += 1;
-        self.book.crash(keep);
+        self.book.crash(keep, world.now);
         self.covers = Covers::new();
         self.feeds.clear();
         self.jobs.clear();
@@ -233,12 +231,17 @@ impl SimMirror {
             self.covers.add(self.ticks.last(), id, row);
             self.feeds.insert(id, Feed::new(place));
         }
-        self.touched.extend(self.book.repo_ids());
+        let left = self.book.repo_ids();
+        // A number that was acknowledged and lost is not given again.
+        self.fetches.retain(|id, _| left.contains(id));
+        self.purged.retain(|id| left.contains(id));
+        self.touched = left.into_iter().collect();
         // The crash may have unparked frames or parked them again, so count those that are parked
         // now.
         let ids = self.book.repo_ids().into_iter();
         let waiting: usize = ids.map(|id| self.book.parked(id).len()).sum();
         self.counts.parked = self.counts.unparked + self.counts.dropped + waiting as u64;
+        self.resume_purges(world);
     }
 }
 

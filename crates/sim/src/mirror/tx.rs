@@ -13,7 +13,7 @@ use gapless_atp::syntax::Rev;
 use gapless_atp::verify::CheckedOp;
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::{PriorState, RepoId, Tick, Ticks, Time};
+use gapless_core::ledger::{Lived, PriorState, RepoId, Tick, Ticks, Time};
 use gapless_core::repo_tx::step::ParkedFrame;
 use gapless_core::repo_tx::{
     ChangedKeys, JudgeBy, Moment, ReadFrame, RepoEnv, RepoTx, Rules, Unusable,
@@ -43,7 +43,7 @@ impl RepoEnv for Env<'_> {
 
     fn moment(&self) -> Moment<impl Deref<Target = Covers> + '_> {
         let mut ticks = self.ticks.get();
-        let now = ticks.next(self.now);
+        let now = ticks.next(self.now, Lived(self.now.0));
         self.ticks.set(ticks);
         Moment {
             now,

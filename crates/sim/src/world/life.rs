@@ -11,7 +11,7 @@ use super::commit::value;
 use super::directory::Document;
 use super::{Body, Commit, Fault, OwnerId, PdsId, Place, Records, World};
 
-const PATHS: [&str; 6] = [
+pub(crate) const PATHS: [&str; 6] = [
     "app.test.like/a",
     "app.test.like/b",
     "app.test.post/a",
@@ -34,6 +34,13 @@ impl World {
         let rev = self.next_rev();
         let before = before.unwrap_or_default();
         Arc::new(Commit::new(owner, rev, &before, after, Some(key)))
+    }
+
+    /// A commit of an owner, signed with the key of the true host, that leads to these records.
+    pub fn commit_of(&mut self, owner: OwnerId, before: &Records, after: Records) -> Arc<Commit> {
+        let key = self.owners[owner].document().key;
+        let rev = self.next_rev();
+        Arc::new(Commit::new(owner, rev, before, after, Some(key)))
     }
 
     /// Makes a commit the head of its repository on a host.

@@ -9,5 +9,6 @@ mod log;
 mod moves;
 mod operators;
 mod order;
+mod readers;
 mod streams;
 mod sweeps;

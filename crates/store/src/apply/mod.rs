@@ -10,6 +10,9 @@
 //! the records lead to a signed root; `apply` checks that they start from the
 //! state that the store holds.
 
+mod append;
+mod consumer;
+mod purge;
 mod records;
 mod upkeep;
 
@@ -23,14 +26,21 @@ use crate::change::{
     WishChange,
 };
 use crate::cursor::EventPosition;
-use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::prepare::PreparedChange;
-use crate::table::log::{self, LogKind, LogRow};
-use crate::table::repo::RepoRow;
+use crate::table::log::{Identity, IdentityParts, LogKind, LogRow};
+use crate::table::repo::{RepoRow, RepoWeight};
 use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
 use crate::tx::{StoredRepo, Tx};
-use records::{forget_claims, purge, write_claims, write_records};
+pub use append::log_lost_numbers;
+#[cfg(feature = "engine")]
+pub(crate) use append::push_restated;
+use append::{log_restated, log_unclaimed, push_log, strays_from_log};
+use consumer::write_consumer;
+#[cfg(feature = "engine")]
+pub(crate) use purge::record_purge;
+use purge::{begin_purge, check_purging};
+use records::{forget_claims, write_claim, write_records};
 pub use upkeep::is_redactable;
 use upkeep::write_upkeep;
 
@@ -98,6 +108,9 @@ fn write(tx: &mut Tx, prepared: PreparedChange) -> Result<ChangeEffects, StoreEr
     }
     if let Some(upkeep) = change.upkeep.take() {
         write_upkeep(tx, upkeep, &mut effects)?;
+    }
+    if let Some(consumer) = change.consumer.take() {
+        write_consumer(tx, consumer)?;
     }
     if let Some(done) = &change.done
         && !tx.has_upstream(done.upstream)?
@@ -219,7 +232,7 @@ struct RowChange<'a> {
 fn write_repo(
     tx: &mut Tx,
     change: &mut RepoChange,
-    rows: Vec<Option<Slice>>,
+    rows: Vec<Option<Vec<u8>>>,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let mut found = find_repo(tx, change)?;
@@ -243,6 +256,10 @@ fn write_repo(
     let RepoRow {
         repo: next,
         claims,
+        gave_way,
+        weight,
+        restate,
+        purge,
         commit,
         ..
     } = &mut found.row;
@@ -254,21 +271,35 @@ fn write_repo(
     if row_change.next.lineage < row_change.stored.lineage {
         return Err(Contradiction::LineageBack.into());
     }
+    if row_change.stored.purging {
+        check_purging(tx, &row_change, change.entry.as_ref(), purge)?;
+    }
+    let first = tx.counters.next_seq;
+    // A row that follows from the state alone happens with the entry, or with what was logged last.
+    let at = change.entry.as_ref().map(|entry| entry.at);
+    let mut extras = RowExtras {
+        claims,
+        gave_way,
+        weight,
+        restate,
+        purge,
+        commit,
+    };
+    *extras.restate |= strays_from_log(&row_change);
+    if matches!(row_change.next.held, Held::Damaged { .. }) {
+        // Nothing tells how much is left.
+        *extras.weight = None;
+    }
     match &mut change.entry {
         None if keeps_held(&row_change) => {}
         None => return Err(Contradiction::Unfounded.into()),
-        Some(entry) => write_entry(
-            tx,
-            &row_change,
-            entry,
-            rows,
-            (&mut *claims, commit),
-            effects,
-        )?,
+        Some(entry) => write_entry(tx, &row_change, entry, rows, &mut extras, effects)?,
     }
-    // If nothing is held, claims stay: only a purge deletes those.
-    if *claims && row_change.next.debt.is_empty() && row_change.next.held != Held::Nothing {
-        *claims = forget_claims(tx, id, None)?;
+    let at = at.unwrap_or(tx.counters.last_stamp);
+    log_restated(tx, &row_change, at, &mut extras);
+    log_unclaimed(tx, &row_change, at, &mut extras)?;
+    if tx.counters.next_seq > first {
+        effects.ack.numbers = Some(first..tx.counters.next_seq);
     }
     write_hosted(tx, &row_change)?;
     tx.put_repo(found, owed);
@@ -291,6 +322,10 @@ fn find_repo(tx: &mut Tx, change: &RepoChange) -> Result<Box<StoredRepo>, StoreE
                 repo: Repo::new(did.clone()),
                 owes: false,
                 claims: false,
+                gave_way: false,
+                weight: Some(RepoWeight::default()),
+                restate: false,
+                purge: None,
                 commit: Arc::default(),
             };
             Box::new(StoredRepo { id, row })
@@ -327,47 +362,54 @@ fn write_hosted(tx: &mut Tx, row_change: &RowChange<'_>) -> Result<(), StoreErro
     Ok(())
 }
 
-/// The parts of a repository's row that are not the ledger's: whether it has claims, and the
-/// signed commit.
-type RowExtras<'a> = (&'a mut bool, &'a mut Arc<[u8]>);
+/// The parts of a repository's row that are not the ledger's.
+struct RowExtras<'a> {
+    claims: &'a mut bool,
+    gave_way: &'a mut bool,
+    weight: &'a mut Option<RepoWeight>,
+    /// Whether the log alone does not lead to what is held; see [`strays_from_log`].
+    restate: &'a mut bool,
+    purge: &'a mut Option<u64>,
+    commit: &'a mut Arc<[u8]>,
+}
 
 fn write_entry(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     entry: &mut LogEntry,
-    rows: Vec<Option<Slice>>,
-    (claims, commit): RowExtras<'_>,
+    rows: Vec<Option<Vec<u8>>>,
+    extras: &mut RowExtras<'_>,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let first = tx.counters.next_seq;
     let mut row = LogRow {
-        kind: LogKind::Identity,
-        at: entry.at,
         repo: Some(row_change.id),
-        commit: None,
-        last: true,
-        new_lineage: row_change.next.lineage > row_change.stored.lineage,
+        lineage: row_change.next.lineage,
         source: entry.source,
-        ops: Vec::new(),
+        ..LogRow::new(LogKind::Identity, entry.at)
     };
     match &mut entry.what {
         EntryContent::Records(records) => {
-            write_records(tx, row_change, records, rows, (claims, commit), &mut row)?;
+            write_records(tx, row_change, records, rows, extras, &mut row)?;
         }
-        EntryContent::Purge => return purge(tx, row_change, (claims, commit), row, effects),
+        EntryContent::Purge => return begin_purge(tx, row_change, extras, row),
         _ if !keeps_held(row_change) => return Err(Contradiction::Unfounded.into()),
-        EntryContent::Claims(said) => {
-            row.kind = LogKind::Claimed;
-            *claims = true;
-            write_claims(tx, row_change.id, std::mem::take(said), &mut row);
+        EntryContent::Claim(_) => {
+            *extras.claims = true;
+            let what = std::mem::replace(&mut entry.what, EntryContent::Account);
+            if let EntryContent::Claim(claim) = what {
+                *extras.gave_way |= write_claim(tx, row_change.id, claim, &mut row)?;
+            }
         }
         EntryContent::Account => row.kind = LogKind::Account(row_change.next.account),
-        EntryContent::Shown => return write_shown(tx, row_change, entry, row, effects),
-        EntryContent::Identity => row.kind = LogKind::Identity,
+        EntryContent::Shown => return write_shown(tx, row_change, entry, extras, row, effects),
+        EntryContent::Identity(changed) => {
+            row.kind = LogKind::Identity;
+            row.identity = Some(Box::new(identity(tx, row_change.next, *changed)?));
+        }
     }
     effects.frame = entry.frame.take().map(|frame| (first, frame));
     push_log(tx, row);
-    effects.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }
 
@@ -378,13 +420,13 @@ fn write_shown(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     entry: &mut LogEntry,
+    extras: &mut RowExtras<'_>,
     row: LogRow,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let Held::Exactly(head) = &row_change.next.held else {
         return Err(Contradiction::NotExact.into());
     };
-    let first = tx.counters.next_seq;
     let told = LogRow {
         kind: LogKind::Account(row_change.next.account),
         ..row.clone()
@@ -397,37 +439,31 @@ fn write_shown(
         ..row
     };
     push_log(tx, is_at);
+    if *extras.claims {
+        *extras.claims = forget_claims(tx, row_change.id, Some(head.rev))?.left;
+    }
     effects.frame = entry.frame.take().map(|frame| (at, frame));
-    effects.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }
 
-/// Appends a row to the log.
-fn push_log(tx: &mut Tx, row: LogRow) {
-    let first = tx.counters.next_seq;
-    tx.counters.next_seq += row.numbers();
-    tx.put_with(Table::Log, key::seq(first), |bytes| log::write(bytes, &row));
-}
-
-/// Writes a `lost` row over the log numbers that a store has acknowledged and lost, so that no
-/// number is assigned twice.
-pub fn log_lost_numbers(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
-    tx.counters.batch = tx.counters.batch.max(batch);
-    let lost = next_seq.saturating_sub(tx.counters.next_seq);
-    if lost > 0 {
-        let row = LogRow {
-            kind: LogKind::Lost(lost),
-            at,
-            repo: None,
-            commit: None,
-            last: true,
-            new_lineage: false,
-            source: None,
-            ops: Vec::new(),
-        };
-        push_log(tx, row);
-    }
-    tx.keep();
+/// The identity of an account, for the log.
+fn identity(tx: &Tx, repo: &Repo, changed: IdentityParts) -> Result<Identity, StoreError> {
+    let host = match repo.host {
+        None => None,
+        Some(id) => {
+            let row = tx.read(Table::Host, &key::host(id), host::decode)?;
+            row.map(|row| row.name)
+        }
+    };
+    Ok(Identity {
+        host,
+        key: repo.signing.and_then(|signing| signing.key),
+        handle: repo
+            .handle
+            .as_ref()
+            .map(|handle| handle.as_str().to_owned()),
+        changed,
+    })
 }
 
 /// Writes that a repository is tracked by name.

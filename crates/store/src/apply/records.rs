@@ -1,19 +1,17 @@
-//! Writes records: the rows, the superseded versions, the claims that a new state
-//! settles, and purges.
-
-use std::sync::Arc;
+//! Writes records: the rows, the superseded versions, and the claims that a new state settles.
 
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{Head, Held, Repo, RepoId};
 
-use super::{ChangeEffects, RowChange, RowExtras, push_log};
-use crate::change::{RecordOp, Records, RecordsKind};
-use crate::engine::Slice;
+use super::consumer::floor;
+use super::upkeep::NO_POLICIES;
+use super::{RowChange, RowExtras};
+use crate::change::{ClaimEntry, RecordOp, Records, RecordsKind};
 use crate::error::{Contradiction, StoreError};
-use crate::table::claimed::{self, Claim};
-use crate::table::log::{LogKind, LogOp, LogRow, PreviousRecord, ROW_OPS};
-use crate::table::purge::{self, PurgeRow};
+use crate::table::claimed;
+use crate::table::log::{LogKind, LogOp, LogRow, PreviousRecord};
 use crate::table::record;
+use crate::table::repo::RepoWeight;
 use crate::table::version::{self, VersionRow};
 use crate::table::{Table, key, wish};
 use crate::tx::Tx;
@@ -22,8 +20,8 @@ pub(super) fn write_records(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     records: &mut Records,
-    rows: Vec<Option<Slice>>,
-    (claims, commit): RowExtras<'_>,
+    rows: Vec<Option<Vec<u8>>>,
+    extras: &mut RowExtras<'_>,
     row: &mut LogRow,
 ) -> Result<(), StoreError> {
     let RowChange { id, stored, next } = *row_change;
@@ -39,19 +37,25 @@ pub(super) fn write_records(
     row.commit = Some((head.rev, head.commit));
     row.last = matches!(next.held, Held::Exactly(_));
     if row.last {
-        *commit = records.commit.as_slice().into();
+        *extras.commit = records.commit.as_slice().into();
     }
     // With nothing held, no lookup can find a record.
     let empty = stored.held == Held::Nothing;
+    if empty {
+        *extras.weight = Some(RepoWeight::default());
+    }
     let first = tx.counters.next_seq;
     row.ops.reserve_exact(records.ops.len());
     for (place, (op, new)) in records.ops.drain(..).zip(rows).enumerate() {
         let seq = first + place as u64;
-        row.ops
-            .push(write_record(tx, row_change, seq, op, new, empty)?);
+        let op = write_record(tx, row_change, seq, op, new, empty)?;
+        if let Some(weight) = extras.weight.as_mut() {
+            weigh(weight, &op);
+        }
+        row.ops.push(op.log);
     }
-    if *claims && row.last {
-        *claims = forget_claims(tx, id, Some(head.rev))?;
+    if *extras.claims && row.last {
+        *extras.claims = forget_claims(tx, id, Some(head.rev))?.left;
     }
     Ok(())
 }
@@ -97,10 +101,11 @@ fn write_record(
     row_change: &RowChange<'_>,
     seq: u64,
     op: RecordOp,
-    new: Option<Slice>,
+    new: Option<Vec<u8>>,
     empty: bool,
-) -> Result<LogOp, StoreError> {
+) -> Result<WrittenOp, StoreError> {
     let id = row_change.id;
+    let bytes = new.as_deref().map(record::size);
     let place = tx.path_key(id, &op.path);
     let known = empty || op.fresh;
     let old = if known && !cfg!(debug_assertions) {
@@ -111,7 +116,7 @@ fn write_record(
     if known && old.is_some() {
         return Err(Contradiction::NotFresh.into());
     }
-    let mut previous = None;
+    let (mut previous, mut replaced) = (None, None);
     if let Some(old) = old {
         let old =
             record::decode(&old).map_err(|fault| StoreError::row(Table::Record, &place, fault))?;
@@ -119,9 +124,11 @@ fn write_record(
             cid: old.cid,
             rev: old.rev,
         });
+        replaced = Some(old.bytes.map_or(0, <[u8]>::len) as u64);
         if old.bytes.is_some() {
             let superseded = VersionRow {
                 cid: old.cid,
+                seq: old.seq,
                 superseded_by: seq,
                 bytes: old.bytes,
             };
@@ -136,118 +143,109 @@ fn write_record(
             return Err(Contradiction::NothingToDelete.into());
         }
         None => tx.delete(Table::Record, place),
-        Some(row) => tx.put(Table::Record, place, row),
+        Some(mut row) => {
+            record::set_seq(&mut row, seq);
+            tx.put(Table::Record, place, row);
+        }
     }
-    Ok(LogOp {
-        path: op.path,
-        cid: op.put.map(|put| put.cid),
-        previous,
+    Ok(WrittenOp {
+        log: LogOp {
+            path: op.path,
+            cid: op.put.map(|put| put.cid),
+            previous,
+            bytes,
+        },
+        replaced,
     })
 }
 
-pub(super) fn write_claims(
+/// An operation as the log has it.
+struct WrittenOp {
+    log: LogOp,
+    /// The bytes of the record that the operation replaced or deleted.
+    replaced: Option<u64>,
+}
+
+/// Updates the weight of a repository by an operation.
+fn weigh(weight: &mut RepoWeight, op: &WrittenOp) {
+    if let Some(bytes) = op.replaced {
+        weight.records = weight.records.saturating_sub(1);
+        weight.bytes = weight.bytes.saturating_sub(bytes);
+    }
+    if let Some(bytes) = op.log.bytes {
+        weight.add(bytes);
+    }
+}
+
+/// Writes a claim, and drops older ones that give way to it, unless a consumer has not read them.
+/// Returns whether any gave way.
+pub(super) fn write_claim(
     tx: &mut Tx,
     id: RepoId,
-    claims: Vec<(Vec<u8>, Claim)>,
+    entry: ClaimEntry,
     row: &mut LogRow,
-) {
-    for (path, claim) in claims {
-        let place = tx.path_key(id, &path);
-        tx.put(Table::Claimed, place, claimed::encode(&claim));
-        row.ops.push(LogOp {
-            path,
-            cid: claim.record.map(|(cid, _)| cid),
-            previous: None,
-        });
+) -> Result<bool, StoreError> {
+    let ClaimEntry {
+        path,
+        claim,
+        give_way,
+    } = entry;
+    let mut gave_way = false;
+    if !give_way.is_empty() {
+        let read_by_all = floor(tx, NO_POLICIES)?.log;
+        for path in give_way {
+            let place = tx.path_key(id, &path);
+            let old = tx.read(Table::Claimed, &place, claimed::decode)?;
+            if old.is_some_and(|old| old.seq < read_by_all) {
+                tx.delete(Table::Claimed, place);
+                gave_way = true;
+            }
+        }
     }
+    row.kind = LogKind::Claimed(Some(claim.rev));
+    let place = tx.path_key(id, &path);
+    let row_bytes = claimed::encode(tx.counters.next_seq, &claim);
+    tx.put(Table::Claimed, place, row_bytes);
+    let (cid, bytes) = claim.record.unzip();
+    row.ops.push(LogOp {
+        path,
+        cid,
+        previous: None,
+        bytes: bytes.map(|bytes| bytes.len() as u32),
+    });
+    Ok(gave_way)
+}
+
+/// What became of the claims of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ForgottenClaims {
+    /// Whether any claim was deleted.
+    pub any: bool,
+    /// Whether any claim is left.
+    pub left: bool,
 }
 
 /// Deletes claims up to the rev `upto`, because a proven state decides every path; without
 /// `upto`, deletes all claims. Every claim comes with a debt to ask the host: once nothing is
-/// owed, the host has answered and has no such commit. Returns whether any claims are left.
+/// owed, the host has answered and has no such commit.
 pub(super) fn forget_claims(
     tx: &mut Tx,
     id: RepoId,
     upto: Option<Rev>,
-) -> Result<bool, StoreError> {
-    let mut newer = false;
+) -> Result<ForgottenClaims, StoreError> {
+    let mut claims = ForgottenClaims {
+        any: false,
+        left: false,
+    };
     for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
         let claim = claimed::decode(&row)
             .map_err(|fault| StoreError::row(Table::Claimed, &place, fault))?;
         if upto.is_some_and(|rev| claim.rev > rev) {
-            newer = true;
+            claims.left = true;
         } else {
+            claims.any = true;
             tx.delete(Table::Claimed, place)
         }
     }
-    Ok(newer)
-}
-
-/// Deletes everything held of a repository, superseded versions, claims and parked
-/// frames included. The log lists the deleted paths, not their contents.
-pub(super) fn purge(
-    tx: &mut Tx,
-    row_change: &RowChange<'_>,
-    (claims, commit): RowExtras<'_>,
-    mut row: LogRow,
-    effects: &mut ChangeEffects,
-) -> Result<(), StoreError> {
-    let RowChange { id, next, .. } = *row_change;
-    if next.held != Held::Nothing {
-        return Err(Contradiction::PurgeHolds.into());
-    }
-    let first = tx.counters.next_seq;
-    row.kind = LogKind::Account(next.account);
-    let records = tx.prefix(Table::Record, &key::repo(id))?;
-    let mut audit = PurgeRow {
-        repo: id,
-        did: next.did.clone(),
-        host: next.host,
-        deleted_at: next.deleted_at,
-        purged_at: row.at,
-        records: records.len() as u64,
-        bytes: records.iter().map(|(_, row)| row.len() as u64).sum(),
-        others: 0,
-        upto: 0,
-        frames_redacted: 0,
-        rows_redacted: 0,
-        letters_redacted: 0,
-        finished_at: None,
-        compacted: false,
-    };
-    let mut chunks = records.chunks(ROW_OPS).peekable();
-    while let Some(chunk) = chunks.next() {
-        let mut part = row.clone();
-        part.last = chunks.peek().is_none();
-        for (place, bytes) in chunk {
-            let failed = |fault| StoreError::row(Table::Record, place, fault);
-            let (_, path) = key::read_path(place).map_err(failed)?;
-            let old = record::decode(bytes).map_err(failed)?;
-            part.ops.push(LogOp {
-                path: path.to_vec(),
-                cid: None,
-                previous: Some(PreviousRecord {
-                    cid: old.cid,
-                    rev: old.rev,
-                }),
-            });
-            tx.delete(Table::Record, place.clone());
-        }
-        push_log(tx, part);
-    }
-    if records.is_empty() {
-        push_log(tx, row);
-    }
-    for table in [Table::Version, Table::Claimed, Table::Parked] {
-        for (place, row) in tx.prefix(table, &key::repo(id))? {
-            audit.others += 1;
-            audit.bytes += row.len() as u64;
-            tx.delete(table, place);
-        }
-    }
-    tx.put(Table::Meta, purge::key(first), purge::encode(&audit));
-    *claims = false;
-    *commit = Arc::default();
-    effects.ack.numbers = Some(first..tx.counters.next_seq);
-    Ok(())
+    Ok(claims)
 }

@@ -10,6 +10,11 @@ use crate::table::{Table, key};
 const STAGE: &str = "frames";
 const PAGE_BYTES: usize = 8 << 20;
 
+/// Whether a row of this kind stands for rows that had frames.
+pub(crate) fn covers_others(kind: LogKind) -> bool {
+    matches!(kind, LogKind::Lost(_) | LogKind::Trimmed(_))
+}
+
 pub(super) fn check(
     view: &ReadView,
     frames: &FramesReader,
@@ -53,11 +58,11 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether a row of the log begins at `seq`, or a `lost` row covers it.
+/// Whether a row of the log begins at `seq`, or a `lost` or `trimmed` row covers it.
 fn belongs(view: &ReadView, seq: u64) -> Result<bool, StoreError> {
     if view.raw().get(Table::Log, &key::seq(seq))?.is_some() {
         return Ok(true);
     }
     let covering = view.log_from(seq)?.next().transpose()?;
-    Ok(covering.is_some_and(|(first, row)| first < seq && matches!(row.kind, LogKind::Lost(_))))
+    Ok(covering.is_some_and(|(first, row)| first < seq && covers_others(row.kind)))
 }

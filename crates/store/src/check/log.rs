@@ -5,6 +5,7 @@ use super::{CheckRun, Finding};
 use crate::table::log::{self, FIRST_SEQ, LogKind};
 use crate::table::{Table, key};
 use crate::walk::TableReadError;
+use gapless_core::ledger::Time;
 
 const STAGE: &str = "log";
 
@@ -16,7 +17,8 @@ impl CheckRun<'_> {
         // The number that the next row must begin with; none after a row whose
         // length cannot be read.
         let mut next = Some(FIRST_SEQ);
-        while let Some((place, row)) = rows.next()? {
+        let mut last_stamp = None;
+        while let Some((place, bytes)) = rows.next()? {
             self.report.log_rows += 1;
             self.progress(STAGE, next.unwrap_or_default(), of);
             let first = match key::read_seq(&place) {
@@ -38,7 +40,7 @@ impl CheckRun<'_> {
                 }),
                 _ => {}
             }
-            next = match log::decode(&row) {
+            next = match log::decode(&bytes) {
                 Err(fault) => {
                     let key = place.to_vec();
                     self.add(Finding::Row { table, key, fault });
@@ -46,6 +48,14 @@ impl CheckRun<'_> {
                 }
                 Ok(row) => {
                     self.check_log_row(&place, &row);
+                    // Rows of earlier formats have no stamp.
+                    if row.stamp > Time(0) {
+                        if last_stamp.is_some_and(|last| row.stamp <= last) {
+                            let how = "its stamp is not above the stamps before it";
+                            self.report_disagreement(table, &place, how);
+                        }
+                        last_stamp = Some(row.last_stamp());
+                    }
                     Some(first.saturating_add(row.numbers()))
                 }
             };
@@ -61,10 +71,10 @@ impl CheckRun<'_> {
     }
 
     fn check_log_row(&mut self, place: &[u8], row: &log::LogRow) {
-        let lost = matches!(row.kind, LogKind::Lost(_));
+        let of_no_repo = matches!(row.kind, LogKind::Lost(_) | LogKind::Trimmed(_));
         match row.repo {
-            None if lost => {}
-            Some(repo) if self.known.has(repo.0) && !lost => {}
+            None if of_no_repo => {}
+            Some(repo) if self.known.has(repo.0) && !of_no_repo => {}
             _ => self.report_disagreement(
                 Table::Log,
                 place,

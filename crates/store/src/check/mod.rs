@@ -22,6 +22,8 @@ use std::collections::BTreeSet;
 
 pub use finding::Finding;
 #[cfg(feature = "engine")]
+pub(crate) use frames::covers_others;
+#[cfg(feature = "engine")]
 pub(crate) use repos::is_commit_of;
 
 use crate::error::StoreError;

@@ -1,10 +1,10 @@
-//! Checks the small tables: hosts, upstreams and their cursors, dead letters and
-//! the filter.
+//! Checks the small tables: hosts, upstreams and their cursors, dead letters, the filter, and
+//! the consumers of the log.
 
 use gapless_core::ledger::HostId;
 
 use super::{CheckRun, Finding};
-use crate::table::{Table, dead, host, key, upstream, wish};
+use crate::table::{Table, audit, consumer, dead, host, key, meta, purge, repo, upstream, wish};
 use crate::walk::TableReadError;
 
 impl CheckRun<'_> {
@@ -13,7 +13,80 @@ impl CheckRun<'_> {
         self.check_host_names()?;
         self.check_upstreams()?;
         self.check_dead_letters()?;
-        self.check_filter()
+        self.check_filter()?;
+        self.check_identities()?;
+        self.check_consumers()?;
+        self.check_purges()
+    }
+
+    /// Checks the rows of purges: a purge that is not finished is the one that its repository names.
+    fn check_purges(&mut self) -> Result<(), TableReadError> {
+        let table = Table::Meta;
+        for row in self.view.raw().prefix(table, purge::PREFIX) {
+            let (place, row) = row.map_err(|error| TableReadError { table, error })?;
+            let read = purge::read_key(&place).and_then(|key| Ok((key, purge::decode(&row)?)));
+            let (number, row) = match read {
+                Ok(read) => read,
+                Err(fault) => {
+                    let key = place.to_vec();
+                    self.add(Finding::Row { table, key, fault });
+                    continue;
+                }
+            };
+            let found = self.view.raw().get(Table::Repo, &key::repo(row.repo));
+            let found = found.map_err(|error| TableReadError { table, error })?;
+            let named = found.and_then(|row| repo::decode(&row).ok()?.purge);
+            if row.deleting.is_some() && named != Some(number) {
+                self.report_disagreement(table, &place, "its repository is not being purged");
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the consumers of the log, and the orders about them.
+    fn check_consumers(&mut self) -> Result<(), TableReadError> {
+        let table = Table::Consumer;
+        let mut rows = self.table(table);
+        while let Some((place, row)) = rows.next()? {
+            match consumer::read_key(&place).and_then(|_| consumer::decode(&row)) {
+                Ok(one) if one.holds_from > self.counters.next_seq => {
+                    self.report_disagreement(table, &place, "its position is beyond the log");
+                }
+                Ok(_) => {}
+                Err(fault) => {
+                    let key = place.to_vec();
+                    self.add(Finding::Row { table, key, fault });
+                }
+            }
+        }
+        let table = Table::Audit;
+        let mut rows = self.table(table);
+        while let Some((place, row)) = rows.next()? {
+            match key::read_seq(&place).and_then(|number| Ok((number, audit::decode(&row)?))) {
+                Ok((number, _)) => {
+                    self.check_given_out("order about a consumer", number, self.counters.next_audit)
+                }
+                Err(fault) => {
+                    let key = place.to_vec();
+                    self.add(Finding::Row { table, key, fault });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks which log and which store this is, and the time lived through.
+    fn check_identities(&mut self) -> Result<(), TableReadError> {
+        let table = Table::Meta;
+        for (key, decode) in meta::SMALL_ROWS {
+            let row = self.view.raw().get(table, key);
+            let row = row.map_err(|error| TableReadError { table, error })?;
+            if let Some(Err(fault)) = row.map(|row| decode(&row)) {
+                let key = key.to_vec();
+                self.add(Finding::Row { table, key, fault });
+            }
+        }
+        Ok(())
     }
 
     /// Checks the row of the filter that was last in force.

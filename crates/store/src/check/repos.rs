@@ -9,17 +9,16 @@ use gapless_core::ledger::{Head, Held, RepoId, UpstreamId};
 
 use super::{CheckRun, Finding};
 use crate::table::record::RecordRow;
-use crate::table::repo::{self, RepoRow};
-use crate::table::{Table, claimed, debt, did, hosted, key, parked, record, version};
+use crate::table::repo::{self, RepoRow, RepoWeight};
+use crate::table::{Table, claimed, debt, did, hosted, key, parked, purge, record, version};
 use crate::walk::{self, RepoRows, TableReadError};
 
 const STAGE: &str = "repositories";
-const REPO_BYTES: usize = 8;
 
 /// What the tables other than `repo` hold of one repository.
 #[derive(Default)]
 struct RepoSummary {
-    records: u64,
+    weight: RepoWeight,
     /// The root of the held keys, or why there is none.
     root: Option<Result<Cid, String>>,
     debt: Option<bool>,
@@ -70,10 +69,10 @@ impl CheckRun<'_> {
         let mut builder = Builder::new(|_| {});
         let mut broken = None;
         self.walk_table(&mut tables.record, repo, exists, |run, (place, row)| {
-            summary.records += 1;
+            summary.weight.add(record::size(row));
             run.report.records += 1;
             if let Some(record) = run.check_record(place, row)
-                && let Some(path) = place.get(REPO_BYTES..)
+                && let Some(path) = place.get(key::REPO_BYTES..)
                 && let Err(fault) = builder.push(path, record)
             {
                 broken.get_or_insert(fault.to_string());
@@ -88,8 +87,13 @@ impl CheckRun<'_> {
         })?;
         self.walk_table(&mut tables.claimed, repo, exists, |run, (place, row)| {
             summary.claims += 1;
-            if let Err(fault) = claimed::decode(row) {
-                run.report_row(Table::Claimed, place, fault);
+            match claimed::decode(row) {
+                Err(fault) => run.report_row(Table::Claimed, place, fault),
+                Ok(claim) if claim.seq >= run.counters.next_seq => {
+                    let how = "reported by a number that is not assigned yet";
+                    run.report_disagreement(Table::Claimed, place, how);
+                }
+                Ok(_) => {}
             }
         })?;
         self.walk_table(&mut tables.parked, repo, exists, |run, (place, row)| {
@@ -159,7 +163,13 @@ impl CheckRun<'_> {
                 self.report_row(Table::Record, place, fault);
                 None
             }
-            Ok(RecordRow { cid, bytes, .. }) => {
+            Ok(RecordRow {
+                seq, cid, bytes, ..
+            }) => {
+                if seq >= self.counters.next_seq {
+                    let how = "put by a number that is not assigned yet";
+                    self.report_disagreement(Table::Record, place, how);
+                }
                 if bytes.is_some_and(|bytes| !cid.matches(bytes))
                     && let Ok((repo, path)) = key::read_path(place)
                 {
@@ -175,7 +185,7 @@ impl CheckRun<'_> {
         let read = key::read_version(place).and_then(|_| version::decode(row));
         match read {
             Err(fault) => self.report_row(Table::Version, place, fault),
-            Ok(row) if row.superseded_by >= self.counters.next_seq => {
+            Ok(row) if row.superseded_by.max(row.seq) >= self.counters.next_seq => {
                 self.report_disagreement(
                     Table::Version,
                     place,
@@ -198,13 +208,20 @@ impl CheckRun<'_> {
         let place = key::repo(id);
         match row.repo.held {
             Held::Exactly(head) => self.check_exact(id, row, &head, summary),
-            Held::Nothing if summary.records > 0 => self.add(Finding::Unfounded {
+            // What a purge has not deleted yet.
+            Held::Nothing if row.repo.purging => {}
+            Held::Nothing if summary.weight.records > 0 => self.add(Finding::Unfounded {
                 repo: id,
                 did: row.repo.did.clone(),
-                records: summary.records,
+                records: summary.weight.records,
             }),
             // Between two states, or known to be damaged: no root to compare.
             Held::Nothing | Held::Applying { .. } | Held::Damaged { .. } => {}
+        }
+        self.check_purging(id, row)?;
+        let weighed = row.weight.filter(|_| !row.repo.purging);
+        if weighed.is_some_and(|weight| weight != summary.weight) {
+            self.report_disagreement(Table::Repo, &place, "its records are more or fewer");
         }
         match (row.owes, summary.debt) {
             (true, Some(true)) | (false, None) => {}
@@ -243,6 +260,25 @@ impl CheckRun<'_> {
                 &place,
                 "it names an upstream that does not exist",
             );
+        }
+        Ok(())
+    }
+
+    /// Checks that a purge is recorded for a repository that is being purged.
+    fn check_purging(&mut self, id: RepoId, row: &RepoRow) -> Result<(), TableReadError> {
+        let sound = match row.purge {
+            None => !row.repo.purging,
+            Some(number) => {
+                let table = Table::Meta;
+                let found = self.view.raw().get(table, &purge::key(number));
+                let found = found.map_err(|error| TableReadError { table, error })?;
+                let purge = found.and_then(|row| purge::decode(&row).ok());
+                row.repo.purging && purge.is_some_and(|purge| purge.repo == id)
+            }
+        };
+        if !sound {
+            let how = "its purge is not recorded";
+            self.report_disagreement(Table::Repo, &key::repo(id), how);
         }
         Ok(())
     }

@@ -132,6 +132,13 @@ impl KeyRange {
         }
     }
 
+    /// Whether a key lies in the range.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        let bounds = (self.start.as_ref(), self.end.as_ref());
+        let bounds = (bounds.0.map(Vec::as_slice), bounds.1.map(Vec::as_slice));
+        std::ops::RangeBounds::<[u8]>::contains(&bounds, key)
+    }
+
     /// Whether the range cannot contain a key. Ordered maps and engines panic on such bounds.
     pub fn is_empty(&self) -> bool {
         use Bound::{Excluded, Included, Unbounded};

@@ -25,12 +25,13 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use mend::{MendReport, mend};
 pub use open::OpenReport;
@@ -105,12 +106,19 @@ pub struct Frames {
     /// The offset at which `pending` will be written.
     end: u64,
     last_seq: u64,
+    /// Segments whose creation lies in the future, by their first numbers, and when that was seen.
+    from_the_future: BTreeMap<u64, u64>,
     /// Why no more frames are accepted.
     latched: Option<String>,
     opened: OpenReport,
 }
 
 impl Frames {
+    /// A part of the maximum age: the age of the oldest frame is accurate to that.
+    pub(crate) fn part_of_age(&self) -> Duration {
+        Duration::from_millis(self.settings.max_age_ms / AGE_PARTS).max(Duration::from_secs(1))
+    }
+
     /// What opening found and cut.
     pub fn opened(&self) -> &OpenReport {
         &self.opened
@@ -175,17 +183,22 @@ impl Frames {
     pub fn trim(&mut self, now_ms: u64) -> Result<(), FramesError> {
         self.check_latch()?;
         let part_ms = self.settings.max_age_ms / AGE_PARTS;
-        let aged = now_ms.saturating_sub(self.active.created_ms) >= part_ms;
+        let active = self.active.clone();
+        let aged = now_ms.saturating_sub(self.created_ms(&active, now_ms)) >= part_ms;
         if aged && self.last_seq >= self.active.first_seq {
             self.sync()?;
             self.begin_segment(self.last_seq + 1, now_ms)?;
         }
         let segments = self.segments.current();
         let mut bytes: u64 = segments.iter().map(|segment| segment.bytes()).sum();
+        for segment in &segments {
+            self.created_ms(segment, now_ms);
+        }
         for pair in segments.windows(2) {
             let [oldest, next] = pair else { break };
             // Every frame in the oldest segment was written before the next segment was begun.
-            let aged = now_ms.saturating_sub(next.created_ms) >= self.settings.max_age_ms;
+            let age = now_ms.saturating_sub(self.created_ms(next, now_ms));
+            let aged = age >= self.settings.max_age_ms && !self.segments.is_clock_doubted();
             if !aged && bytes <= self.settings.max_bytes {
                 break;
             }
@@ -199,6 +212,18 @@ impl Frames {
                 .map_err(|source| self.latch(source))?;
         }
         Ok(())
+    }
+
+    /// When a segment was created. A segment from the future was created while the clock was wrong:
+    /// it ages from the moment at which that is seen.
+    fn created_ms(&mut self, segment: &Segment, now_ms: u64) -> u64 {
+        if segment.created_ms <= now_ms {
+            return segment.created_ms;
+        }
+        *self
+            .from_the_future
+            .entry(segment.first_seq)
+            .or_insert(now_ms)
     }
 
     /// Overwrites the bytes of one frame with zeros, durably; its number stays. Returns false if

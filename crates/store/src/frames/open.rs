@@ -91,6 +91,7 @@ impl Frames {
             pending_entries: Vec::new(),
             end,
             last_seq,
+            from_the_future: Default::default(),
             latched: None,
             opened: report,
         })

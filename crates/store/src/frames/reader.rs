@@ -9,8 +9,10 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::FramesError;
+use super::entry::SEGMENT_HEADER_BYTES;
 use super::scan::{Scan, ScanItem};
 use super::segment::Segment;
 use crate::sync::RwLock;
@@ -46,13 +48,20 @@ pub struct FramesPage {
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     list: RwLock<Vec<Arc<Segment>>>,
+    /// Whether the wall clock is not believed, so that no segment is too old.
+    clock_doubted: AtomicBool,
 }
 
 impl Segments {
     pub(super) fn new(list: Vec<Segment>) -> Segments {
         Segments {
             list: RwLock::new(list.into_iter().map(Arc::new).collect()),
+            clock_doubted: AtomicBool::default(),
         }
+    }
+
+    pub(super) fn is_clock_doubted(&self) -> bool {
+        self.clock_doubted.load(Ordering::Relaxed)
     }
 
     /// Returns the present list.
@@ -72,11 +81,26 @@ pub struct FramesReader {
 }
 
 impl FramesReader {
+    /// Sets whether the wall clock is not believed. While it is not, no frame is dropped because of
+    /// its age.
+    pub fn doubt_clock(&self, doubted: bool) {
+        self.segments
+            .clock_doubted
+            .store(doubted, Ordering::Relaxed);
+    }
+
     /// The lowest number that was not dropped. From that number on, every stored frame
     /// can be read or is reported as damaged.
     pub fn oldest_seq(&self) -> u64 {
         let segments = self.segments.current();
         segments.first().map_or(0, |segment| segment.first_seq)
+    }
+
+    /// Whether any frame is kept.
+    pub fn holds_any(&self) -> bool {
+        let segments = self.segments.current();
+        let empty = SEGMENT_HEADER_BYTES as u64;
+        segments.iter().any(|segment| segment.bytes() > empty)
     }
 
     /// The size of all segments in bytes.

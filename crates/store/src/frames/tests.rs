@@ -293,6 +293,39 @@ fn old_segments_go_whole_and_it_is_said() {
 }
 
 #[test]
+fn no_frame_is_too_old_while_the_clock_is_doubted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut frames = filled(folder.path(), 200);
+    let reader = frames.reader();
+    let start = now_ms();
+    reader.doubt_clock(true);
+    frames.trim(start + 2_000).unwrap();
+    frames.trim(start + 60_000).unwrap();
+    assert_eq!(reader.oldest_seq(), 1);
+    reader.doubt_clock(false);
+    assert!(reader.holds_any());
+    frames.trim(start + 120_000).unwrap();
+    assert!(reader.oldest_seq() > 150);
+    frames.trim(start + 240_000).unwrap();
+    assert!(!reader.holds_any(), "every frame has aged out");
+}
+
+#[test]
+fn a_segment_from_the_future_ages_from_now_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut frames = filled(folder.path(), 200);
+    let reader = frames.reader();
+    // The clock is set back by a year.
+    let now = now_ms() - 365 * 24 * 3_600_000;
+    frames.trim(now).unwrap();
+    assert_eq!(reader.oldest_seq(), 1, "too young to go");
+    for seconds in [2, 10, 30, 60] {
+        frames.trim(now + seconds * 1_000).unwrap();
+    }
+    assert!(reader.oldest_seq() > 150, "{}", reader.oldest_seq());
+}
+
+#[test]
 fn too_much_goes_from_the_oldest_on() {
     let folder = tempfile::tempdir().unwrap();
     let mut frames = filled(folder.path(), 200);

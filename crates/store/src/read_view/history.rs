@@ -1,13 +1,18 @@
 //! Reads the history: the log, superseded records and purges.
 
-use gapless_core::ledger::Time;
+use std::collections::BTreeMap;
+
+use gapless_core::ledger::{Lived, Time};
+use gapless_core::retain::{Consumer, ConsumerKey};
 
 use super::ReadView;
 use crate::engine::KeyRange;
 use crate::error::StoreError;
+use crate::table::audit::{self, AuditRow};
 use crate::table::log::{self, LogRow, LogRowSummary};
+use crate::table::meta::{self, StoreIds};
 use crate::table::purge::{self, PurgeRow};
-use crate::table::{Table, key, version};
+use crate::table::{Table, consumer, key, version};
 
 /// The log.
 impl ReadView {
@@ -57,19 +62,72 @@ impl ReadView {
         Ok(KeyRange::from(start))
     }
 
-    /// The first number logged after this time, provided that the clock never went back.
+    /// The first number that is not trimmed.
+    pub fn first_log_number(&self) -> Result<u64, StoreError> {
+        match self.log_summaries(log::FIRST_SEQ)?.next().transpose()? {
+            Some((first, row)) if matches!(row.kind, log::LogKind::Trimmed(_)) => {
+                Ok(first.saturating_add(row.numbers))
+            }
+            _ => Ok(log::FIRST_SEQ),
+        }
+    }
+
+    /// The first number logged after this time. Rows of formats before 4 have no stamp: among them the
+    /// answer is right provided that the clock never went back.
     pub fn log_number_after(&self, time: Time) -> Result<u64, StoreError> {
         let (mut low, mut high) = (log::FIRST_SEQ, self.counters()?.next_seq);
+        // The rows that stay: a search among the trimmed numbers would pass over deleted rows.
+        if let Some((first, row)) = self.log_summaries(low)?.next().transpose()?
+            && matches!(row.kind, log::LogKind::Trimmed(_))
+        {
+            if row.time_in_order() > time {
+                return Ok(low);
+            }
+            low = first.saturating_add(row.numbers);
+        }
         while low < high {
             let middle = low + (high - low) / 2;
             match self.log_summaries(middle)?.next().transpose()? {
-                Some((first, row)) if row.at <= time => {
+                Some((first, row)) if row.time_in_order() <= time => {
                     low = first.saturating_add(row.numbers).max(middle + 1);
                 }
                 _ => high = middle,
             }
         }
         Ok(low)
+    }
+}
+
+/// The consumers of the log, and what the store is.
+impl ReadView {
+    /// The identities of the log and of the store; `None` until the first start of format 4.
+    pub fn ids(&self) -> Result<Option<StoreIds>, StoreError> {
+        self.read(Table::Meta, meta::IDS_KEY, meta::decode_ids)
+    }
+
+    /// The time that the store has lived through.
+    pub fn lived(&self) -> Result<Lived, StoreError> {
+        let lived = self.read(Table::Meta, meta::LIVED_KEY, meta::decode_lived)?;
+        Ok(lived.unwrap_or_default())
+    }
+
+    /// Every consumer of the log.
+    pub fn consumers(&self) -> Result<BTreeMap<ConsumerKey, Consumer>, StoreError> {
+        self.rows(Table::Consumer, KeyRange::all(), |place, row| {
+            Ok((consumer::read_key(place)?, consumer::decode(row)?))
+        })
+        .collect()
+    }
+
+    /// Orders about consumers, and overruns, from a number on.
+    pub fn audit(
+        &self,
+        from: u64,
+    ) -> impl DoubleEndedIterator<Item = Result<(u64, AuditRow), StoreError>> + Send + use<> {
+        let range = KeyRange::from(key::seq(from).to_vec());
+        self.rows(Table::Audit, range, |place, row| {
+            Ok((key::read_seq(place)?, audit::decode(row)?))
+        })
     }
 }
 

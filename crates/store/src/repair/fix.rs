@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Now, Time};
+use gapless_core::ledger::{Lived, Now, Time};
 
+use super::consumers::{fix_purges, log_restated, record_purges};
 use super::{RepairMode, RepairReport, describe_loss, now_at};
 use crate::apply::log_lost_numbers;
 use crate::check::{NumberSet, Progress};
@@ -21,7 +22,7 @@ use crate::tx::Tx;
 use crate::walk::{TableReadError, TableRows};
 
 /// The size at which a batch is written.
-const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 /// The most damaged repositories that the report names.
 const REPORTED_DIDS: usize = 1_000;
 const PROGRESS_ROWS: u64 = 4_096;
@@ -42,6 +43,11 @@ pub(super) struct HighestNumbers {
     pub dead: u64,
     /// The number after the last row of the log.
     pub next_seq: u64,
+    /// The stamp of the last operation.
+    pub stamp: Time,
+    /// The time lived through.
+    pub lived: Lived,
+    pub audit: u64,
 }
 
 /// The state of a running repair.
@@ -68,6 +74,14 @@ pub(super) struct RepairRun<'r> {
     pub known: NumberSet,
     /// The repositories that have a DID and no row.
     pub rowless: BTreeMap<u64, Did>,
+    /// The ranges of log numbers whose rows are lost, first and last, also by earlier repairs.
+    pub lost_ranges: Vec<(u64, u64)>,
+    /// The first row of the log that has a stamp: records that it and later rows put have numbers.
+    pub first_stamped: Option<u64>,
+    /// The repositories that hold something that a lost row may have put there.
+    pub restated: NumberSet,
+    /// The repositories that are being purged, but whose purge is no longer recorded.
+    pub unrecorded_purges: BTreeSet<u64>,
     pub report: RepairReport,
     tell: &'r mut dyn FnMut(Progress),
 }
@@ -123,6 +137,10 @@ impl<'r> RepairRun<'r> {
             upstreams: BTreeMap::new(),
             known: NumberSet::below(counters.next_repo),
             rowless: BTreeMap::new(),
+            lost_ranges: Vec::new(),
+            first_stamped: None,
+            restated: NumberSet::below(counters.next_repo),
+            unrecorded_purges: BTreeSet::new(),
             report,
             tell,
         })
@@ -139,8 +157,10 @@ impl<'r> RepairRun<'r> {
         self.fix_upstreams()?;
         self.fix_dead_letters()?;
         self.fix_filter()?;
+        self.fix_consumers()?;
         self.find_rowless()?;
         self.fix_repos()?;
+        fix_purges(self)?;
         self.fix_dids()?;
         self.fix_hosted()?;
         self.fix_log_references()?;
@@ -201,7 +221,7 @@ impl<'r> RepairRun<'r> {
     }
 
     /// Writes the batch once it has this many bytes, except in a dry run.
-    fn flush_at(&mut self, bytes: usize) -> Result<(), StoreError> {
+    pub(super) fn flush_at(&mut self, bytes: usize) -> Result<(), StoreError> {
         if self.tx.bytes() < bytes || self.mode == RepairMode::DryRun {
             return Ok(());
         }
@@ -230,6 +250,10 @@ impl<'r> RepairRun<'r> {
         let (highest, before) = (&self.highest, self.counters);
         let next_seq = if self.head_unknown {
             self.highest_seq().saturating_add(LOST_NUMBERS)
+        } else if lost || !self.report.lost_numbers.is_empty() {
+            // Beyond every number that was assigned: a consumer that has read everything meets the
+            // `lost` row too, and learns that the store may have gone back.
+            self.highest_seq().saturating_add(1)
         } else {
             self.highest_seq()
         };
@@ -253,6 +277,8 @@ impl<'r> RepairRun<'r> {
             next_upstream: small(before.next_upstream, highest.upstream, LOST_UPSTREAMS),
             next_dead: wide(before.next_dead, highest.dead, LOST_REPOS),
             last_tick: self.now.tick,
+            last_stamp: before.last_stamp.max(highest.stamp),
+            next_audit: wide(before.next_audit, highest.audit, LOST_REPOS),
         };
         let ahead = Counters {
             batch: before.batch,
@@ -269,10 +295,13 @@ impl<'r> RepairRun<'r> {
         }
         self.tx.counters = counters;
         log_lost_numbers(&mut self.tx, counters.batch, next_seq, self.now.time);
+        record_purges(&mut self)?;
+        log_restated(&mut self, !report.lost_numbers.is_empty())?;
+        let counters = *self.tx.counters();
         self.commit()?;
         let head = AcknowledgedHead {
             batch: counters.batch + 1,
-            next_seq,
+            next_seq: counters.next_seq,
         };
         Ok((report, Some(head)))
     }

@@ -3,10 +3,10 @@
 
 use super::RepairMode;
 use super::fix::RepairRun;
+use crate::check::covers_others;
 use crate::error::StoreError;
 use crate::frames::{FRAMES_FOLDER, MendReport, mend};
 use crate::read_view::ReadView;
-use crate::table::log::LogKind;
 use crate::table::{Table, key};
 
 impl RepairRun<'_> {
@@ -32,9 +32,6 @@ impl RepairRun<'_> {
         }
         let before = ReadView::new(self.view.clone());
         let covering = before.log_from(seq)?.next().transpose()?;
-        Ok(
-            covering
-                .is_some_and(|(first, row)| first < seq && matches!(row.kind, LogKind::Lost(_))),
-        )
+        Ok(covering.is_some_and(|(first, row)| first < seq && covers_others(row.kind)))
     }
 }

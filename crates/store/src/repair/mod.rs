@@ -18,6 +18,7 @@
 //! again, and changes nothing in a sound store. Tables whose own checksums fail cannot
 //! be repaired: restore a copy, or start with an empty folder.
 
+mod consumers;
 mod fix;
 mod frames;
 mod log;
@@ -26,7 +27,7 @@ mod repos;
 
 use std::path::{Path, PathBuf};
 
-use gapless_core::ledger::{Now, Tick, Time};
+use gapless_core::ledger::{Lived, Now, Tick, Time};
 
 use crate::check::Progress;
 use crate::diagnosis::{self, Diagnosis, ENGINE_FOLDER, Problem};
@@ -110,16 +111,13 @@ pub fn repair(
     format::read(folder)?;
     let _lock = Lock::acquire(folder)?;
     let found = format::read(folder)?;
-    let diagnosis = Diagnosis::inspect(folder).map_err(failed)?;
+    let diagnosis = Diagnosis::inspect(folder, found.version).map_err(failed)?;
     let mut repaired = RepairReport {
         lost: diagnosis.problem.as_ref().map(ToString::to_string),
         ..RepairReport::default()
     };
     if mode == RepairMode::DryRun && (repaired.lost.is_some() || !diagnosis.engine_made) {
         return Ok(repaired);
-    }
-    if mode == RepairMode::Repair {
-        format::migrate(folder, found)?;
     }
     repaired.journals = ready_engine(folder, &diagnosis).map_err(failed)?;
     let engine_folder = folder.join(ENGINE_FOLDER);
@@ -129,6 +127,9 @@ pub fn repair(
         drop(DiskEngine::open(&engine_folder, settings)?);
     }
     let mut engine = DiskEngine::open(&engine_folder, settings)?;
+    if mode == RepairMode::Repair {
+        format::migrate(folder, found)?;
+    }
     if let Err(fault) = tx::counters(&*engine.snapshot()) {
         repaired.lost.get_or_insert(fault.to_string());
         if mode == RepairMode::DryRun {
@@ -193,6 +194,8 @@ fn now_at(time: Time, last: Tick, lost: bool) -> Now {
     Now {
         time,
         tick: tick_after(last, lost),
+        // A repair lives through no time that counts, and begins no grace period.
+        lived: Lived::default(),
     }
 }
 

@@ -11,7 +11,7 @@ use super::fix::RepairRun;
 use crate::check::is_commit_of;
 use crate::engine::RawRow;
 use crate::error::StoreError;
-use crate::table::repo::{self, RepoRow};
+use crate::table::repo::{self, RepoRow, RepoWeight};
 use crate::table::{Table, claimed, debt as debts, did, hosted, key, parked, record, version};
 use crate::walk::{RepoRows, RepoTables};
 
@@ -21,11 +21,15 @@ const STAGE: &str = "repositories";
 /// removes those.
 #[derive(Default)]
 struct RepoContents {
-    records: u64,
+    weight: RepoWeight,
     /// Whether a record was removed.
     broken: bool,
     root: Option<Cid>,
     claims: bool,
+    /// Whether a claim was removed, which consumers of the log still have.
+    lost_claims: bool,
+    /// Whether a lost row of the log may have put or replaced anything here.
+    unlogged: bool,
     debt: Option<Debt>,
 }
 
@@ -111,11 +115,13 @@ impl RepairRun<'_> {
             let (place, row) = row;
             let path = place.get(8..).unwrap_or_default();
             let sound = record::decode(&row).is_ok_and(|row| {
-                row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
+                found.unlogged |= self.is_lost(row.seq);
+                row.seq < self.highest_seq()
+                    && row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
                     && builder.push(path, row.cid).is_ok()
             });
             if sound {
-                found.records += 1;
+                found.weight.add(record::size(&row));
             } else {
                 found.broken = true;
                 self.remove(Table::Record, place)?;
@@ -125,7 +131,8 @@ impl RepairRun<'_> {
         while let Some((place, row)) = self.next_of(id, &mut tables.version, keep)? {
             let read = key::read_version(&place).and_then(|_| version::decode(&row));
             let sound = read.is_ok_and(|row| {
-                row.superseded_by < self.highest_seq()
+                found.unlogged |= self.is_lost(row.seq) || self.is_lost(row.superseded_by);
+                row.seq.max(row.superseded_by) < self.highest_seq()
                     && row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
             });
             if !sound {
@@ -134,8 +141,11 @@ impl RepairRun<'_> {
         }
         while let Some((place, row)) = self.next_of(id, &mut tables.claimed, keep)? {
             match claimed::decode(&row) {
-                Ok(_) => found.claims = true,
-                Err(_) => self.remove(Table::Claimed, place)?,
+                Ok(row) if row.seq < self.highest_seq() => found.claims = true,
+                _ => {
+                    found.lost_claims = true;
+                    self.remove(Table::Claimed, place)?;
+                }
             }
         }
         while let Some((place, row)) = self.next_of(id, &mut tables.parked, keep)? {
@@ -190,6 +200,14 @@ impl RepairRun<'_> {
             );
         }
         row.claims |= found.claims;
+        row.gave_way |= found.lost_claims;
+        self.fix_purging(id, &mut row)?;
+        if row.weight.is_some() && !row.repo.purging {
+            row.weight = Some(found.weight);
+        }
+        if found.unlogged {
+            self.restated.insert(id.0);
+        }
         self.fix_references(&mut row.repo);
         if let Some(head) = signed_head(&row, found.root) {
             row.repo.held = Held::Exactly(head);
@@ -204,7 +222,9 @@ impl RepairRun<'_> {
                 };
                 sound && !found.broken
             }
-            Held::Nothing => found.records == 0 && !found.broken,
+            // What the purge has not deleted yet.
+            Held::Nothing if row.repo.purging => true,
+            Held::Nothing => found.weight.records == 0 && !found.broken,
             // After a loss it is unknown which chunks were written.
             Held::Applying { .. } => !found.broken && !self.lost(),
             Held::Damaged { .. } => true,
@@ -353,6 +373,11 @@ fn blank_row(did: gapless_atp::syntax::Did) -> RepoRow {
         repo: Repo::new(did),
         owes: false,
         claims: false,
+        // Perhaps: nothing is known of the row.
+        gave_way: true,
+        weight: Some(RepoWeight::default()),
+        restate: false,
+        purge: None,
         commit: Default::default(),
     }
 }

@@ -1,10 +1,10 @@
 //! Proptest strategies for the values in rows.
 
 use gapless_atp::cid::Cid;
-use gapless_atp::syntax::{Did, Rev};
+use gapless_atp::syntax::{Did, Handle, Rev};
 use gapless_core::ledger::{
-    Account, Behind, DocumentKeys, Epoch, FilterGen, Head, Hearsay, Held, HostId, KeyBytes, Marker,
-    NamedHead, PastHead, Repo, RepoSweep, RootProof, SignerKey, SweepSource, Tick, Time,
+    Account, Behind, DocumentKeys, Epoch, FilterGen, Head, Hearsay, Held, HostId, KeyBytes, Lived,
+    Marker, NamedHead, PastHead, Repo, RepoSweep, RootProof, SignerKey, SweepSource, Tick, Time,
     TokenBucket, UpstreamId,
 };
 use proptest::option::of;
@@ -145,6 +145,11 @@ pub(super) fn any_repo() -> impl Strategy<Value = Repo> {
         of(signing()),
         any::<bool>(),
         of((tick(), any::<bool>())),
+        (
+            of("[a-z]{1,9}\\.[a-z]{2,5}"),
+            of(any::<u64>()),
+            any::<bool>(),
+        ),
     );
     (did(), place, line, cover, evidence, rest).prop_map(
         |(did, place, line, cover, evidence, rest)| {
@@ -189,6 +194,9 @@ pub(super) fn any_repo() -> impl Strategy<Value = Repo> {
             repo.signing = rest.5;
             repo.tracked = rest.6;
             repo.hearsay = rest.7.map(|(told, denied)| Hearsay { told, denied });
+            let (handle, lived, purging) = rest.8;
+            repo.handle = handle.map(|text| Handle::parse(&text).expect("a legal handle"));
+            (repo.deleted_lived, repo.purging) = (lived.map(Lived), purging);
             repo
         },
     )

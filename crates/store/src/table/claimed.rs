@@ -5,14 +5,34 @@
 //! decides every path. It is also deleted once a repository of which something is held
 //! owes nothing: then the host was asked since, and has no such commit.
 
+use std::ops::Deref;
+
 pub use gapless_core::repo_tx::step::Claim;
 
 use crate::codec::{RowFault, RowWriter, read_row};
 
-const VERSION: u8 = 1;
+/// Version 2 added the log number.
+const VERSION: u8 = 2;
 
-pub fn encode(claim: &Claim) -> Vec<u8> {
+/// A claim as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRow {
+    /// The log number of the operation that reported the claim; 0 in a row of an earlier format.
+    pub seq: u64,
+    pub claim: Claim,
+}
+
+impl Deref for ClaimRow {
+    type Target = Claim;
+
+    fn deref(&self) -> &Claim {
+        &self.claim
+    }
+}
+
+pub fn encode(seq: u64, claim: &Claim) -> Vec<u8> {
     let mut row = RowWriter::new(VERSION, 64);
+    row.number(seq);
     row.upstream(claim.upstream).rev(claim.rev);
     row.maybe(claim.record.as_ref(), |row, (cid, bytes)| {
         row.cid(cid).bytes(bytes);
@@ -20,12 +40,15 @@ pub fn encode(claim: &Claim) -> Vec<u8> {
     row.finish()
 }
 
-pub fn decode(bytes: &[u8]) -> Result<Claim, RowFault> {
-    read_row(bytes, VERSION, |row, _| {
-        Ok(Claim {
-            upstream: row.upstream()?,
-            rev: row.rev()?,
-            record: row.maybe(|row| Ok((row.cid()?, row.bytes()?.to_vec())))?,
+pub fn decode(bytes: &[u8]) -> Result<ClaimRow, RowFault> {
+    read_row(bytes, VERSION, |row, version| {
+        Ok(ClaimRow {
+            seq: if version >= 2 { row.number()? } else { 0 },
+            claim: Claim {
+                upstream: row.upstream()?,
+                rev: row.rev()?,
+                record: row.maybe(|row| Ok((row.cid()?, row.bytes()?.to_vec())))?,
+            },
         })
     })
 }
@@ -40,12 +63,21 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip(
+            seq in any::<u64>(),
             upstream in upstream(),
             rev in rev(),
             record in prop::option::of((cid(), prop::collection::vec(any::<u8>(), 0..400))),
         ) {
             let claim = Claim { upstream, rev, record };
-            prop_assert_eq!(decode(&encode(&claim)), Ok(claim));
+            prop_assert_eq!(decode(&encode(seq, &claim)), Ok(ClaimRow { seq, claim }));
+        }
+
+        #[test]
+        fn rows_of_earlier_formats_have_no_number(upstream in upstream(), rev in rev()) {
+            let mut old = RowWriter::new(1, 0);
+            old.upstream(upstream).rev(rev).flag(false);
+            let claim = Claim { upstream, rev, record: None };
+            prop_assert_eq!(decode(old.as_bytes()), Ok(ClaimRow { seq: 0, claim }));
         }
 
         #[test]

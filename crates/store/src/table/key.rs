@@ -12,7 +12,7 @@ use gapless_core::ledger::{HostId, RepoId, UpstreamId, tag};
 
 use crate::codec::{RowFault, RowReader};
 
-const REPO_BYTES: usize = 8;
+pub(crate) const REPO_BYTES: usize = 8;
 
 /// The byte after an upstream's number, which tells its row from its cursor.
 const UPSTREAM_ROW: u8 = 0;

@@ -7,7 +7,9 @@
 
 #[cfg(test)]
 mod arbitrary;
+pub mod audit;
 pub mod claimed;
+pub mod consumer;
 pub mod dead;
 pub mod debt;
 pub mod did;
@@ -53,8 +55,12 @@ pub enum Table {
     Debt,
     /// Number → an event or an answer that could not be used.
     Dead,
-    /// Counters, tracked DIDs, the filter and purges.
+    /// Counters and identities, tracked DIDs, the filter, and purges.
     Meta,
+    /// A consumer of the log → its position, and what it holds back.
+    Consumer,
+    /// Number → an order about a consumer, or an overrun.
+    Audit,
 }
 
 /// How the engine stores a table; fixed when the table is created.
@@ -69,7 +75,7 @@ pub struct Tuning {
 }
 
 impl Table {
-    pub const ALL: [Table; 14] = [
+    pub const ALL: [Table; 16] = [
         Table::Did,
         Table::Repo,
         Table::Record,
@@ -84,7 +90,18 @@ impl Table {
         Table::Debt,
         Table::Dead,
         Table::Meta,
+        Table::Consumer,
+        Table::Audit,
     ];
+
+    /// The store format that added the table.
+    #[cfg(feature = "engine")]
+    pub(crate) fn since_format(self) -> u32 {
+        match self {
+            Table::Consumer | Table::Audit => 4,
+            _ => 1,
+        }
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -102,6 +119,8 @@ impl Table {
             Table::Debt => "debt",
             Table::Dead => "dead",
             Table::Meta => "meta",
+            Table::Consumer => "consumer",
+            Table::Audit => "audit",
         }
     }
 
@@ -141,7 +160,9 @@ impl Table {
             | Table::HostName
             | Table::Hosted
             | Table::Debt
-            | Table::Meta => small,
+            | Table::Meta
+            | Table::Consumer
+            | Table::Audit => small,
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Rows of `meta` for purges, kept for ever: what a purge deleted, when the account was
 //! called deleted, and how far the traces on disk are removed.
 //!
-//! A purge deletes the records at once. Their traces (the frames that brought them, the
-//! paths in older rows of the log, dead letters, the engine's own files) are removed
-//! afterwards, step by step; this row records the progress, so that the removal continues
-//! after a crash.
+//! A purge deletes the records in parts, and then removes their traces (the frames that brought
+//! them, the paths in rows of the log, dead letters, the engine's own files), step by step. This
+//! row records the progress, so that the purge continues after a crash.
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{HostId, RepoId, Time};
+use gapless_core::ledger::{HostId, Lived, RepoId, Time};
 
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
-const VERSION: u8 = 1;
+/// Version 2 added what is still to be deleted, and the rows of the purge itself.
+const VERSION: u8 = 2;
 
 /// The prefix of a purge's key; the first log number of the purge follows.
 pub const PREFIX: &[u8] = b"purge/";
@@ -28,13 +28,21 @@ pub struct PurgeRow {
     pub host: Option<HostId>,
     /// When its host, or the directory, first called the account deleted.
     pub deleted_at: Option<Time>,
+    /// The time lived through when that happened; `None` in a row of an earlier format.
+    pub deleted_lived: Option<Lived>,
     pub purged_at: Time,
     pub records: u64,
     /// The bytes of the records and of everything else that was deleted with them.
     pub bytes: u64,
     /// The number of superseded records, claims and parked frames that were deleted.
     pub others: u64,
-    /// Every row of the log below this number has been processed.
+    /// What is still to be deleted; `None` once everything is, and in a row of an earlier format,
+    /// which deleted everything at once.
+    pub deleting: Option<Deleting>,
+    /// The number after the last row that lists what the purge deleted; 0 if there is none.
+    pub rows_end: u64,
+    /// Every row of the log below this number has been processed; from the purge's number on, these
+    /// are its own rows.
     pub upto: u64,
     pub frames_redacted: u64,
     pub rows_redacted: u64,
@@ -44,6 +52,28 @@ pub struct PurgeRow {
     /// Whether the engine's files were rewritten by then; if not, the engine's own
     /// compaction removes the bytes later.
     pub compacted: bool,
+}
+
+/// How far a purge has deleted what the store held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleting {
+    pub what: DeletedTable,
+    /// Everything up to this key of the table is deleted.
+    pub upto: Vec<u8>,
+}
+
+/// The tables that a purge deletes in parts, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletedTable {
+    Records,
+    Versions,
+}
+
+impl PurgeRow {
+    /// Whether every row of the log has been processed. `number`: the purge's first log number.
+    pub fn is_redacted(&self, number: u64) -> bool {
+        self.deleting.is_none() && self.upto >= number.max(self.rows_end)
+    }
 }
 
 pub fn key(first_seq: u64) -> Vec<u8> {
@@ -81,28 +111,55 @@ pub fn encode(purge: &PurgeRow) -> Vec<u8> {
         row.time(at);
     });
     row.flag(purge.compacted);
+    row.maybe(purge.deleting.as_ref(), |row, deleting| {
+        row.flag(deleting.what == DeletedTable::Versions);
+        row.bytes(&deleting.upto);
+    });
+    row.number(purge.rows_end);
+    row.maybe(purge.deleted_lived, |row, lived| {
+        row.number(lived.0);
+    });
     row.finish()
 }
 
 pub fn decode(bytes: &[u8]) -> Result<PurgeRow, RowFault> {
-    read_row(bytes, VERSION, |row, _| {
-        Ok(PurgeRow {
+    read_row(bytes, VERSION, |row, version| {
+        let mut purge = PurgeRow {
             repo: row.repo()?,
             did: Did::parse(row.text()?).map_err(|_| RowFault::Value("DID"))?,
             host: row.maybe(RowReader::host)?,
             deleted_at: row.maybe(RowReader::time)?,
+            deleted_lived: None,
             purged_at: row.time()?,
             records: row.number()?,
             bytes: row.number()?,
             others: row.number()?,
+            deleting: None,
+            rows_end: 0,
             upto: row.number()?,
             frames_redacted: row.number()?,
             rows_redacted: row.number()?,
             letters_redacted: row.number()?,
             finished_at: row.maybe(RowReader::time)?,
             compacted: row.flag()?,
-        })
+        };
+        if version >= 2 {
+            purge.deleting = row.maybe(read_deleting)?;
+            purge.rows_end = row.number()?;
+            purge.deleted_lived = row.maybe(|row| Ok(Lived(row.number()?)))?;
+        }
+        Ok(purge)
     })
+}
+
+fn read_deleting(row: &mut RowReader<'_>) -> Result<Deleting, RowFault> {
+    let what = if row.flag()? {
+        DeletedTable::Versions
+    } else {
+        DeletedTable::Records
+    };
+    let upto = row.bytes()?.to_vec();
+    Ok(Deleting { what, upto })
 }
 
 #[cfg(test)]
@@ -122,6 +179,8 @@ mod tests {
             purged_at in time(),
             finished_at in of(time()),
             compacted in any::<bool>(),
+            deleting in of((any::<bool>(), prop::collection::vec(any::<u8>(), 0..20))),
+            (rows_end, deleted_lived) in (any::<u64>(), of(any::<u64>())),
         ) {
             let [repo, records, bytes, others, upto, frames, rows, letters] = numbers;
             let row = PurgeRow {
@@ -129,10 +188,16 @@ mod tests {
                 did: Did::parse("did:plc:abcdefghijklmnopqrstuvwx").unwrap(),
                 host,
                 deleted_at,
+                deleted_lived: deleted_lived.map(Lived),
                 purged_at,
                 records,
                 bytes,
                 others,
+                deleting: deleting.map(|(versions, upto)| Deleting {
+                    what: if versions { DeletedTable::Versions } else { DeletedTable::Records },
+                    upto,
+                }),
+                rows_end,
                 upto,
                 frames_redacted: frames,
                 rows_redacted: rows,
@@ -142,6 +207,16 @@ mod tests {
             };
             prop_assert_eq!(decode(&encode(&row)), Ok(row));
             prop_assert_eq!(read_key(&key(repo)), Ok(repo));
+        }
+
+        #[test]
+        fn rows_of_earlier_formats_have_deleted_everything(upto in any::<u64>(), purged_at in time()) {
+            let mut old = RowWriter::new(1, 0);
+            old.repo(RepoId(7)).text("did:plc:abcdefghijklmnopqrstuvwx").flag(false).flag(false);
+            old.time(purged_at).number(1).number(2).number(3).number(upto);
+            old.number(4).number(5).number(6).flag(false).flag(false);
+            let row = decode(old.as_bytes()).unwrap();
+            prop_assert_eq!((row.upto, row.deleting, row.rows_end), (upto, None, 0));
         }
 
         #[test]

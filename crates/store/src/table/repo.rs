@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use gapless_atp::syntax::Did;
+use gapless_atp::syntax::{Did, Handle};
 use gapless_core::ledger::{
-    Account, Behind, Debt, DocumentKeys, FilterGen, Head, Hearsay, Held, KeyBytes, Marker,
+    Account, Behind, Debt, DocumentKeys, FilterGen, Head, Hearsay, Held, KeyBytes, Lived, Marker,
     PastHead, Repo, RepoSweep, RootProof, SignerKey, SweepSource, TokenBucket,
 };
 
@@ -16,8 +16,10 @@ use super::debt::{read_named, write_named};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// Version 2 added the signing key and whether the repository is tracked by name; version 3
-/// added the deletion that only a relay reports.
-const VERSION: u8 = 3;
+/// added the deletion that only a relay reports; version 4 added the handle, the weight, the
+/// time lived through at a deletion, the purge that is under way, and what consumers of the log
+/// have to be told.
+const VERSION: u8 = 4;
 
 /// A row as it is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +30,36 @@ pub struct RepoRow {
     pub owes: bool,
     /// Whether there may be rows in `claimed`.
     pub claims: bool,
+    /// Whether claims gave way to newer ones: consumers of the log still have them, and are told
+    /// when the claims of the repository are withdrawn.
+    pub gave_way: bool,
+    /// What is held; `None` in a row of an earlier format until the repository is counted.
+    pub weight: Option<RepoWeight>,
+    /// Whether the rows of the log alone do not lead to what is held: the next signed state is
+    /// followed by a `restated` row.
+    pub restate: bool,
+    /// The purge that is under way, by its first log number.
+    pub purge: Option<u64>,
     /// The block of the head's commit as its owner signed it; empty if the store never
     /// got it.
     pub commit: Arc<[u8]>,
+}
+
+/// How much is held of a repository.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepoWeight {
+    /// Records, and keys of records.
+    pub records: u64,
+    /// The bytes of the records.
+    pub bytes: u64,
+}
+
+impl RepoWeight {
+    /// Adds a record of this size.
+    pub(crate) fn add(&mut self, bytes: u32) {
+        self.records += 1;
+        self.bytes += u64::from(bytes);
+    }
 }
 
 pub fn encode(row: &RepoRow) -> Vec<u8> {
@@ -44,6 +73,10 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
         repo,
         owes,
         claims,
+        gave_way: _,
+        weight: _,
+        restate: _,
+        purge: _,
         commit,
     } = value;
     let Repo {
@@ -52,9 +85,12 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
         host_since,
         document,
         signing,
+        handle: _,
         tracked,
         account,
         deleted_at,
+        deleted_lived: _,
+        purging: _,
         hearsay,
         held,
         trail,
@@ -130,9 +166,7 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
     row.number(strangers.used.into()).time(strangers.at);
     row.maybe(*signing, |row, signing| {
         for key in [signing.key, signing.former] {
-            row.maybe(key, |row, key| {
-                row.byte(key.curve).raw(&key.point);
-            });
+            row.maybe(key, write_key);
         }
         row.tick(signing.asked).time(signing.at);
     });
@@ -140,7 +174,27 @@ pub fn write(row: &mut RowWriter, value: &RepoRow) {
     row.maybe(*hearsay, |row, hearsay| {
         row.tick(hearsay.told).flag(hearsay.denied);
     });
+    write_format_4(row, value);
     row.bytes(commit);
+}
+
+/// Writes what version 4 added.
+fn write_format_4(row: &mut RowWriter, value: &RepoRow) {
+    let repo = &value.repo;
+    row.maybe(repo.handle.as_ref(), |row, handle| {
+        row.text(handle.as_str());
+    });
+    row.maybe(repo.deleted_lived, |row, lived| {
+        row.number(lived.0);
+    });
+    row.flag(repo.purging);
+    row.maybe(value.weight, |row, weight| {
+        row.number(weight.records).number(weight.bytes);
+    });
+    row.flag(value.restate).flag(value.gave_way);
+    row.maybe(value.purge, |row, purge| {
+        row.number(purge);
+    });
 }
 
 pub fn decode(bytes: &[u8]) -> Result<RepoRow, RowFault> {
@@ -206,26 +260,51 @@ fn read(row: &mut RowReader<'_>, version: u8) -> Result<RepoRow, RowFault> {
             })
         })?;
     }
+    let (mut weight, mut restate, mut gave_way, mut purge) = (None, false, false, None);
+    if version >= 4 {
+        repo.handle =
+            row.maybe(|row| Handle::parse(row.text()?).map_err(|_| RowFault::Value("handle")))?;
+        repo.deleted_lived = row.maybe(|row| Ok(Lived(row.number()?)))?;
+        repo.purging = row.flag()?;
+        weight = row.maybe(|row| {
+            Ok(RepoWeight {
+                records: row.number()?,
+                bytes: row.number()?,
+            })
+        })?;
+        restate = row.flag()?;
+        gave_way = row.flag()?;
+        purge = row.maybe(RowReader::number)?;
+    }
     Ok(RepoRow {
         repo,
         owes,
         claims,
+        gave_way,
+        weight,
+        restate,
+        purge,
         commit: row.bytes()?.into(),
     })
 }
 
 fn read_signing(row: &mut RowReader<'_>) -> Result<DocumentKeys, RowFault> {
-    let key = |row: &mut RowReader<'_>| {
-        Ok(KeyBytes {
-            curve: row.byte()?,
-            point: row.array()?,
-        })
-    };
     Ok(DocumentKeys {
-        key: row.maybe(key)?,
-        former: row.maybe(key)?,
+        key: row.maybe(read_key)?,
+        former: row.maybe(read_key)?,
         asked: row.tick()?,
         at: row.time()?,
+    })
+}
+
+pub(super) fn write_key(row: &mut RowWriter, key: KeyBytes) {
+    row.byte(key.curve).raw(&key.point);
+}
+
+pub(super) fn read_key(row: &mut RowReader<'_>) -> Result<KeyBytes, RowFault> {
+    Ok(KeyBytes {
+        curve: row.byte()?,
+        point: row.array()?,
     })
 }
 
@@ -366,9 +445,14 @@ mod tests {
             repo in any_repo(),
             owes in any::<bool>(),
             claims in any::<bool>(),
+            weight in prop::option::of(any::<(u64, u64)>()),
+            [restate, gave_way] in any::<[bool; 2]>(),
+            purge in prop::option::of(any::<u64>()),
             commit in prop::collection::vec(any::<u8>(), 0..300),
         ) {
-            let row = RepoRow { repo, owes, claims, commit: commit.into() };
+            let weight = weight.map(|(records, bytes)| RepoWeight { records, bytes });
+            let commit = commit.into();
+            let row = RepoRow { repo, owes, claims, gave_way, weight, restate, purge, commit };
             prop_assert_eq!(decode(&encode(&row)), Ok(row));
         }
 
@@ -383,7 +467,16 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             let commit = b"signed".as_slice().into();
-            let bytes = encode(&RepoRow { repo, owes: false, claims: false, commit });
+            let bytes = encode(&RepoRow {
+                repo,
+                owes: false,
+                claims: false,
+                gave_way: false,
+                weight: None,
+                restate: false,
+                purge: None,
+                commit,
+            });
             prop_assert!(decode(&bytes[..cut.index(bytes.len())]).is_err());
         }
     }

@@ -10,7 +10,7 @@ use gapless_store::table::Table;
 use gapless_store::table::log::{self, LogKind};
 use gapless_store::table::meta::{self, Counters};
 
-use crate::load::{Load, UPSTREAM};
+use crate::load::Load;
 
 /// A store in memory with some hundred events in it.
 fn filled() -> MemoryEngine {
@@ -18,11 +18,7 @@ fn filled() -> MemoryEngine {
     let store = Store::in_memory(engine.clone(), GroupLimits::default()).unwrap();
     let mut load = Load::resume(&store, 1);
     for _ in 0..400 {
-        let event = load.event();
-        store.begin(UPSTREAM, 0, event.number);
-        for change in event.changes {
-            store.write(change).unwrap();
-        }
+        load.event().write(&store, &load.purges);
     }
     store.close().unwrap();
     engine

@@ -4,6 +4,7 @@
 //! store and are not made.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst;
@@ -15,11 +16,12 @@ use gapless_core::ledger::{
 };
 use gapless_store::Store;
 use gapless_store::change::{
-    Change, DeadChange, EntryContent, HostChange, LogEntry, RecordOp, RecordValue, Records,
-    RecordsKind, RepoChange, Subject, UpstreamChange,
+    Change, ClaimEntry, DeadChange, EntryContent, HostChange, IdentityParts, LogEntry, RecordOp,
+    RecordValue, Records, RecordsKind, RepoChange, Subject, Upkeep, UpstreamChange,
 };
 use gapless_store::cursor::EventPosition;
 use gapless_store::read_view::ReadView;
+use gapless_store::table::claimed::Claim;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::{LogRow, SourceEvent};
 use gapless_store::table::parked::ParkedFrame;
@@ -29,6 +31,8 @@ use crate::power::Dice;
 pub(crate) const REPOS: u64 = 24;
 const HOSTS: u32 = 3;
 const RECORDS: usize = 120;
+/// The parts of a purge: one of records, and some of superseded records.
+const PURGE_PARTS: usize = 12;
 pub(crate) const UPSTREAM: UpstreamId = UpstreamId(1);
 
 /// One event: the changes it comes to, in order, and what its last row in the log
@@ -50,13 +54,49 @@ pub(crate) struct Load {
     tick: u64,
     /// Each event brings a dead letter of this size.
     pub letter_bytes: usize,
+    /// The purges that have begun, by the DID.
+    pub purges: BegunPurges,
+}
+
+/// Which purges have begun, and the number of each: they are told when a change is acknowledged.
+#[derive(Clone, Default)]
+pub(crate) struct BegunPurges(Arc<Mutex<BTreeMap<Did, u64>>>);
+
+impl BegunPurges {
+    /// The repository that this change begins to purge.
+    pub(crate) fn begun_by(change: &Change) -> Option<Did> {
+        let repo = change.repo.as_ref()?;
+        let entry = repo.entry.as_ref()?;
+        let row = repo.row.as_ref()?;
+        matches!(entry.what, EntryContent::Purge).then(|| row.did.clone())
+    }
+
+    pub(crate) fn note(&self, did: Did, number: u64) {
+        self.0.lock().unwrap().insert(did, number);
+    }
+
+    fn take(&self, did: &Did) -> Option<u64> {
+        self.0.lock().unwrap().remove(did)
+    }
+}
+
+impl Event {
+    /// Writes the event, one change after the other.
+    pub(crate) fn write(self, store: &Store, purges: &BegunPurges) {
+        store.begin(UPSTREAM, 0, self.number);
+        for change in self.changes {
+            let begun = BegunPurges::begun_by(&change);
+            let ack = store.write(change).expect("writing goes on");
+            if let Some(did) = begun {
+                purges.note(did, ack.numbers.expect("it is logged").start);
+            }
+        }
+    }
 }
 
 struct Owner {
     row: Repo,
     records: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What the last purge took.
-    purged: BTreeMap<Vec<u8>, Vec<u8>>,
     rev: u64,
 }
 
@@ -108,6 +148,17 @@ impl Load {
             .cursor(UPSTREAM)
             .unwrap()
             .map_or(1, |cursor| cursor.seq + 1);
+        let purges = BegunPurges::default();
+        for row in view.purges(0) {
+            let (number, row) = row.unwrap();
+            if view
+                .repo(row.repo)
+                .unwrap()
+                .is_some_and(|repo| repo.purging)
+            {
+                purges.note(row.did, number);
+            }
+        }
         let owners = (0..REPOS)
             .map(|number| Owner::resume(&view, number))
             .collect();
@@ -118,6 +169,7 @@ impl Load {
             dice: Dice(seed ^ next << 20),
             tick: view.counters().unwrap().last_tick.0,
             letter_bytes: 0,
+            purges,
         }
     }
 
@@ -129,9 +181,13 @@ impl Load {
         let kind = self.dice.below(100);
         let mut dice = Dice(self.dice.roll());
         let owner = &mut self.owners[owner];
-        owner.purged.clear();
         self.tick += 1;
         let mut changes = match (&owner.row.held, kind) {
+            _ if owner.row.purging => match self.purges.take(&owner.row.did) {
+                Some(purge) => owner.go_on_purging(purge),
+                // Its number is not known yet.
+                None => owner.account(),
+            },
             (Held::Exactly(_), 0..80) => owner.commit(&mut dice),
             (Held::Exactly(_), 80..84) => owner.account(),
             (Held::Exactly(_), 84..88) => owner.owe(self.tick),
@@ -139,8 +195,7 @@ impl Load {
             (Held::Exactly(_), 92..94) => owner.purge(),
             _ => owner.snapshot(&mut dice, &self.hosts),
         };
-        let purged = ops_hash(owner.purged.keys().map(|path| (&path[..], None)));
-        let (ops, has_frame) = self.finish(number, &mut changes, purged);
+        let (ops, has_frame) = self.finish(number, &mut changes);
         Event {
             number,
             changes,
@@ -149,8 +204,43 @@ impl Load {
         }
     }
 
+    /// Changes that leave something under way: a purge, of which one part is done, and a claim.
+    /// They name no event.
+    pub(crate) fn under_way(&mut self, store: &Store) -> Vec<Change> {
+        let exact = |owner: &&mut Owner| matches!(owner.row.held, Held::Exactly(_));
+        let mut owners = self.owners.iter_mut().filter(exact);
+        let (Some(purged), Some(claimed)) = (owners.next(), owners.next()) else {
+            panic!("two repositories are held");
+        };
+        claimed.row.debt.compare = Some(DebtItem {
+            at: Tick(self.tick),
+            why: DebtReason::Claimed,
+        });
+        let claim = Claim {
+            upstream: UPSTREAM,
+            rev: Rev::from_bits(claimed.rev + 5),
+            record: Some((Cid::dag_cbor(b"said"), b"said".to_vec())),
+        };
+        let claim = EntryContent::Claim(ClaimEntry {
+            path: b"app.example.post/9999".to_vec(),
+            claim,
+            give_way: Vec::new(),
+        });
+        let claim = claimed.change(entry(claim));
+        let part = Change {
+            upkeep: Some(Upkeep::DeletePurged {
+                purge: store.durable_head().next_seq,
+                at: Time(77),
+            }),
+            ..Change::default()
+        };
+        let mut changes = purged.purge();
+        changes.extend([part, claim]);
+        changes
+    }
+
     /// The last change names the event and carries its frame.
-    fn finish(&mut self, number: u64, changes: &mut [Change], purged: u32) -> (u32, bool) {
+    fn finish(&mut self, number: u64, changes: &mut [Change]) -> (u32, bool) {
         let last = changes.last_mut().expect("every event changes something");
         last.tick = Tick(self.tick);
         last.done = Some(EventPosition {
@@ -169,7 +259,7 @@ impl Load {
                 let cid = op.put.as_ref().map(|put| &put.cid);
                 (&op.path[..], cid)
             })),
-            _ => purged,
+            _ => ops_hash(std::iter::empty()),
         };
         entry.source = Some(SourceEvent {
             upstream: UPSTREAM,
@@ -217,24 +307,20 @@ impl Owner {
             return Owner {
                 row: Repo::new(did),
                 records: BTreeMap::new(),
-                purged: BTreeMap::new(),
                 rev: 1,
             };
         };
         let mut records = BTreeMap::new();
-        for record in view.records(id) {
+        // What a purge has not deleted yet is nothing that the owner has.
+        let held = view.records(id).filter(|_| !row.purging);
+        for record in held {
             let record = record.unwrap();
             let bytes = record.bytes().unwrap_or_default().to_vec();
             records.insert(record.path().to_vec(), bytes);
         }
         // Far above whatever was on its way when the last process ended.
         let rev = row.floor().map_or(1, Rev::to_bits) + 1_000;
-        Owner {
-            row,
-            records,
-            purged: BTreeMap::new(),
-            rev,
-        }
+        Owner { row, records, rev }
     }
 
     fn sign(&mut self) -> (Head, Vec<u8>) {
@@ -355,12 +441,12 @@ impl Owner {
                 why: DebtReason::Operator,
             }),
         };
-        vec![self.change(entry(EntryContent::Identity))]
+        vec![self.change(entry(EntryContent::Identity(IdentityParts::default())))]
     }
 
     fn park(&mut self) -> Vec<Change> {
         let head = *self.row.head().expect("only what is exact is parked upon");
-        let mut change = self.change(entry(EntryContent::Identity));
+        let mut change = self.change(entry(EntryContent::Identity(IdentityParts::default())));
         if let Some(repo) = &mut change.repo {
             repo.park.push(ParkedFrame {
                 parked: Parked {
@@ -378,9 +464,24 @@ impl Owner {
     }
 
     fn purge(&mut self) -> Vec<Change> {
-        self.purged = std::mem::take(&mut self.records);
+        self.records.clear();
         self.row.held = Held::Nothing;
+        self.row.purging = true;
         vec![self.change(entry(EntryContent::Purge))]
+    }
+
+    /// More parts than there can be, and the end of the purge.
+    fn go_on_purging(&mut self, purge: u64) -> Vec<Change> {
+        let at = Time(77);
+        let part = || Change {
+            upkeep: Some(Upkeep::DeletePurged { purge, at }),
+            ..Change::default()
+        };
+        self.row.purging = false;
+        let changed = EntryContent::Identity(IdentityParts::default());
+        let mut changes: Vec<Change> = (0..PURGE_PARTS).map(|_| part()).collect();
+        changes.push(self.change(entry(changed)));
+        changes
     }
 }
 

@@ -5,12 +5,15 @@
 //! `GAPLESS_BAD_DAYS=20` takes twenty times as many rounds of everything that is repeated; the
 //! default fits into a minute or two on two cores.
 
+#![cfg(feature = "engine")]
+
 mod checks;
 mod damage;
 mod faults;
 mod formats;
 mod kill;
 mod load;
+mod lost_log;
 mod order;
 #[path = "../power/mod.rs"]
 mod power;

@@ -152,11 +152,7 @@ pub(crate) fn sound_again(folder: &Path) -> u64 {
 pub(crate) fn write_on(store: &Store) {
     let mut load = Load::resume(store, 5);
     for _ in 0..50 {
-        let event = load.event();
-        store.begin(UPSTREAM, 0, event.number);
-        for change in event.changes {
-            store.write(change).expect("writing goes on");
-        }
+        load.event().write(store, &load.purges);
     }
 }
 

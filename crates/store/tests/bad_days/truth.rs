@@ -40,9 +40,11 @@ pub(crate) fn verify_open(store: &Store, memory: &Memory) -> CheckReport {
             continue;
         };
         matched += 1;
+        // The state alone may have told more, in a row of its own.
+        assert!(told.end_seq >= first + row.numbers());
         assert_eq!(
-            (first, first + row.numbers(), row_hash(&row)),
-            (told.first_seq, told.end_seq, told.ops),
+            (first, row_hash(&row)),
+            (told.first_seq, told.ops),
             "event {} has the numbers and the content that were acknowledged",
             told.event
         );

@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use gapless_store::frames::FramesSettings;
 use gapless_store::{Settings, Store};
 
-use crate::load::Load;
+use crate::load::{BegunPurges, Load};
 
 const FOLDER: &str = "GAPLESS_TEST_WRITER";
 const SEED: &str = "GAPLESS_TEST_SEED";
@@ -132,9 +132,13 @@ fn write_on(
         let last = event.changes.len() - 1;
         for (place, change) in event.changes.into_iter().enumerate() {
             let (failed, done) = (failed.clone(), done.clone());
+            let begun = BegunPurges::begun_by(&change).map(|did| (did, load.purges.clone()));
             store.submit(change, move |answer| match answer {
                 Ok(ack) if place == last => {
                     let numbers = ack.numbers.expect("every event is in the log");
+                    if let Some((did, purges)) = begun {
+                        purges.note(did, numbers.start);
+                    }
                     say(&Told {
                         event: number,
                         first_seq: numbers.start,

@@ -11,7 +11,7 @@ mod threads;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Repo, Time};
-use gapless_store::change::{Change, EntryContent, LogEntry, RepoChange, Subject};
+use gapless_store::change::{Change, EntryContent, IdentityParts, LogEntry, RepoChange, Subject};
 
 /// A change of one log number, about one of a few repositories.
 fn event(who: u32) -> Change {
@@ -25,7 +25,7 @@ fn event(who: u32) -> Change {
             entry: Some(LogEntry {
                 at: Time(1),
                 source: None,
-                what: EntryContent::Identity,
+                what: EntryContent::Identity(IdentityParts::default()),
                 frame: Some(format!("frame of {who}").into_bytes()),
             }),
             ..RepoChange::row(Subject::Did(did.clone()), Repo::new(did))

@@ -54,6 +54,7 @@ fn frames_are_redacted_before_the_batch_that_says_so() {
     let id = store.view().repos(RepoId(0)).next().unwrap().unwrap().0;
     let mut row = store.view().repo(id).unwrap().unwrap();
     row.account = Account::Deleted;
+    row.purging = true;
     let purge = LogEntry {
         at: Time(2),
         source: None,

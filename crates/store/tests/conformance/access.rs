@@ -1,6 +1,7 @@
 //! Shortcuts for the tests to read a store and to alter a change.
 
 use gapless_store::change::{Change, EntryContent, RepoChange};
+use gapless_store::check::{self, Finding};
 use gapless_store::error::{Contradiction, StoreError};
 use gapless_store::sync_writer::SyncWriter;
 use gapless_store::table::log::LogRow;
@@ -38,4 +39,13 @@ pub(crate) fn set_records(
             _ => panic!("records"),
         }
     });
+}
+
+/// The whole check finds nothing.
+pub(crate) fn check_clean(book: &SyncWriter) {
+    let report = check::check(&book.view(), &mut |_| {}).unwrap();
+    // The commits of these owners are no commits.
+    let mut others = report.findings.iter();
+    let other = others.find(|finding| !matches!(finding, Finding::Commit { .. }));
+    assert_eq!(other, None);
 }

@@ -7,7 +7,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use gapless_store::engine::{Engine, KeyRange, RawBatch, View};
 use gapless_store::table::Table;
 
-use crate::random::Dice;
+use crate::story::Dice;
 use crate::world::World;
 
 fn batch(writes: &[(Table, &str, Option<&str>)]) -> RawBatch {

@@ -4,14 +4,19 @@
 #![cfg(feature = "engine")]
 
 mod access;
+mod consumers;
 mod engine;
+mod followers;
 mod numbers;
 mod owner;
 mod purge_cleanup;
+mod purges;
 mod random;
 mod refused;
 mod rows;
+mod story;
 mod sync_writer;
+mod told;
 mod weights;
 mod world;
 
@@ -56,15 +61,46 @@ on_every_engine!(
     rows::claims_go_when_a_proof_covers_them,
     rows::a_host_goes_only_when_nothing_refers_to_it,
     rows::what_is_shown_again_is_said_to_be_where_it_is,
-    rows::a_purge_leaves_nothing_but_the_log,
+    purges::a_purge_deletes_everything_part_by_part_and_outlives_every_restart,
+    purges::nothing_is_written_to_a_repository_that_is_being_purged,
+    purges::a_part_of_a_purge_has_few_bytes,
+    purges::a_purge_without_records_is_told_too,
+    purges::rows_of_a_purge_keep_their_paths_until_everyone_who_holds_has_passed,
     purge_cleanup::what_a_purge_left_behind_goes_bit_by_bit,
+    purge_cleanup::a_purge_of_an_earlier_format_is_finished,
     purge_cleanup::nothing_of_others_is_ever_redacted,
     purge_cleanup::superseded_records_expire_by_their_keys,
     numbers::the_cursor_is_never_ahead,
     numbers::a_cleared_cursor_stays_cleared,
     numbers::lost_numbers_are_covered_once,
+    numbers::a_trim_covers_no_hole,
     rows::dead_letters_are_kept,
     numbers::ticks_are_remembered,
+    told::a_repository_is_restated_when_it_is_exact_again_after_damage,
+    told::a_snapshot_on_another_target_than_the_interrupted_one_is_restated,
+    told::claims_that_are_withdrawn_are_told_once,
+    told::a_claim_gives_way_only_when_everyone_who_holds_has_passed,
+    told::stamps_begin_above_the_times_of_earlier_formats,
+    consumers::a_hold_passes_by_the_time_lived_through_and_not_while_idle,
+    consumers::a_position_and_its_effects_are_one_change,
+    consumers::what_a_removed_consumer_held_may_go,
+    consumers::a_position_moves_forward_and_survives,
+    consumers::orders_about_consumers_are_recorded,
+    consumers::a_consumer_of_another_log_is_refused_with_both_names,
+    consumers::superseded_records_stay_for_a_consumer_that_needs_them,
+    consumers::the_log_is_trimmed_below_everyone_who_holds,
+    consumers::a_trim_takes_whole_rows_and_its_time_ascends,
+    consumers::stamps_ascend_whatever_the_clock_does,
+    consumers::records_know_the_number_that_put_them_there,
+    consumers::lived_time_never_goes_back,
+    consumers::an_identity_row_has_the_new_values_until_the_repository_is_purged,
+    consumers::damaged_rows_about_consumers_are_found,
+    followers::models_that_begin_at_any_moment_end_equal,
+    followers::an_operation_has_its_bytes_or_says_why_not,
+    followers::a_failed_row_is_read_again,
+    followers::bytes_that_are_not_there_say_why,
+    followers::a_page_below_a_trimmed_log_is_refused,
+    followers::a_page_ends_at_its_limits_and_at_the_head,
     random::many_random_changes,
     random::the_size_of_groups_does_not_matter,
 );

@@ -1,14 +1,17 @@
 //! Tests cursors, lost numbers and ticks.
 
 use gapless_core::ledger::{Tick, Time};
+use gapless_core::retain::When;
 use gapless_store::apply::log_lost_numbers;
-use gapless_store::change::{Change, UpstreamChange};
+use gapless_store::change::{Change, Upkeep, UpstreamChange};
+use gapless_store::engine::RawBatch;
 use gapless_store::error::Contradiction;
 use gapless_store::table::log::LogKind;
+use gapless_store::table::{Table, key};
 use gapless_store::tx::Tx;
 
 use crate::access::{cursor, log, refusal};
-use crate::owner::{Owner, done, new_upstream, relay};
+use crate::owner::{Owner, done, new_upstream, relay, upkeep};
 use crate::world::World;
 
 pub(crate) fn the_cursor_is_never_ahead(world: &dyn World) {
@@ -143,4 +146,24 @@ pub(crate) fn ticks_are_remembered(world: &dyn World) {
     drop(book);
     let counters = world.book().view().counters().unwrap();
     assert_eq!(counters.last_tick, Tick(901), "also with nothing else");
+}
+
+pub(crate) fn a_trim_covers_no_hole(world: &dyn World) {
+    let mut book = world.book();
+    let mut alice = Owner::new(1);
+    for text in ["x", "y", "z"] {
+        book.write(alice.live(&[("a/1", Some(text))])).unwrap();
+    }
+    drop(book);
+    let mut batch = RawBatch::default();
+    batch.delete(Table::Log, key::seq(2));
+    world.engine().commit(&batch).unwrap();
+    let mut book = world.book();
+    for _ in 0..2 {
+        let (below, at) = (u64::MAX, When::default());
+        book.write(upkeep(Upkeep::Trim { below, at })).unwrap();
+        let rows = log(&book).into_iter();
+        let kinds: Vec<_> = rows.map(|(first, row)| (first, row.kind)).collect();
+        assert_eq!(kinds, [(1, LogKind::Trimmed(1)), (3, LogKind::Live)]);
+    }
 }

@@ -9,11 +9,12 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Head, Held, Repo, Tick, Time, Upstream, UpstreamId, UpstreamKind};
 use gapless_store::change::{
     Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
-    Subject, UpstreamChange,
+    Subject, Upkeep, UpstreamChange,
 };
 use gapless_store::cursor::EventPosition;
 use gapless_store::sync_writer::SyncWriter;
 
+#[derive(Clone)]
 pub(crate) struct Owner {
     pub did: Did,
     pub records: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -107,6 +108,32 @@ impl Owner {
         }
     }
 
+    /// The change with which a purge begins.
+    pub(crate) fn purge(&mut self) -> Change {
+        self.records.clear();
+        self.row.held = Held::Nothing;
+        self.row.purging = true;
+        self.row.lineage += 1;
+        self.entry_change(EntryContent::Purge)
+    }
+
+    /// The row, with an entry.
+    pub(crate) fn entry_change(&self, what: EntryContent) -> Change {
+        Change {
+            repo: Some(RepoChange {
+                entry: Some(entry(what)),
+                ..RepoChange::row(self.subject(), self.row.clone())
+            }),
+            ..Change::default()
+        }
+    }
+
+    /// The change with which a purge ends, once everything is deleted.
+    pub(crate) fn end_purge(&mut self) -> Change {
+        self.row.purging = false;
+        self.row_change()
+    }
+
     /// Nothing but the row.
     pub(crate) fn row_change(&self) -> Change {
         Change {
@@ -134,6 +161,38 @@ pub(crate) fn entry(what: EntryContent) -> LogEntry {
         what,
         frame: None,
     }
+}
+
+/// Part of a purge.
+pub(crate) fn delete_purged(purge: u64) -> Change {
+    upkeep(Upkeep::DeletePurged {
+        purge,
+        at: Time(77),
+    })
+}
+
+pub(crate) fn upkeep(upkeep: Upkeep) -> Change {
+    Change {
+        upkeep: Some(upkeep),
+        ..Change::default()
+    }
+}
+
+/// Whether anything of a purge is still to be deleted.
+pub(crate) fn is_deleting(book: &SyncWriter, purge: u64) -> bool {
+    let row = book.view().purges(purge).next().unwrap().unwrap();
+    assert_eq!(row.0, purge);
+    row.1.deleting.is_some()
+}
+
+/// Begins a purge and deletes everything. Returns the number of the purge.
+pub(crate) fn purge_whole(book: &mut SyncWriter, owner: &mut Owner) -> u64 {
+    let number = book.write(owner.purge()).unwrap().numbers.unwrap().start;
+    while is_deleting(book, number) {
+        book.write(delete_purged(number)).unwrap();
+    }
+    book.write(owner.end_purge()).unwrap();
+    number
 }
 
 pub(crate) fn relay(numbering: u32) -> Upstream {

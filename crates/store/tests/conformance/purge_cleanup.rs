@@ -1,41 +1,26 @@
 //! Tests the cleanup after a purge: the remaining data goes step by step, the numbers stay, and
 //! a row records the purge for ever.
 
-use gapless_core::ledger::{Account, Held, Time};
-use gapless_store::change::{Change, DeadChange, EntryContent, Redaction, RepoChange, Upkeep};
+use gapless_core::ledger::{Account, Time};
+use gapless_core::retain::When;
+use gapless_store::change::{Change, DeadChange, Redaction, Upkeep};
+use gapless_store::engine::RawBatch;
 use gapless_store::error::Contradiction;
 use gapless_store::sync_writer::SyncWriter;
+use gapless_store::table::Table;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::LogKind;
+use gapless_store::table::purge as purge_table;
 
-use crate::access::{log, refusal};
-use crate::owner::{Owner, entry};
+use crate::access::{check_clean, log, refusal};
+use crate::owner::{Owner, purge_whole, upkeep};
 use crate::world::World;
-
-fn upkeep(upkeep: Upkeep) -> Change {
-    Change {
-        upkeep: Some(upkeep),
-        ..Change::default()
-    }
-}
 
 /// Purges a repository; the first number of that.
 fn purge(book: &mut SyncWriter, owner: &mut Owner) -> u64 {
-    owner.row.held = Held::Nothing;
     owner.row.account = Account::Deleted;
     owner.row.deleted_at = Some(Time(5));
-    owner.row.lineage += 1;
-    let change = RepoChange {
-        entry: Some(entry(EntryContent::Purge)),
-        ..RepoChange::row(owner.subject(), owner.row.clone())
-    };
-    let ack = book
-        .write(Change {
-            repo: Some(change),
-            ..Change::default()
-        })
-        .unwrap();
-    ack.numbers.unwrap().start
+    purge_whole(book, owner)
 }
 
 pub(crate) fn what_a_purge_left_behind_goes_bit_by_bit(world: &dyn World) {
@@ -171,7 +156,12 @@ pub(crate) fn superseded_records_expire_by_their_keys(world: &dyn World) {
         [2, 3]
     );
     let first = superseded[0].0.clone();
-    book.write(upkeep(Upkeep::Expire(vec![first]))).unwrap();
+    book.write(upkeep(Upkeep::Expire {
+        keys: vec![first],
+        below: u64::MAX,
+        at: When::default(),
+    }))
+    .unwrap();
     let left: Vec<_> = book
         .view()
         .superseded_keys(b"")
@@ -185,4 +175,41 @@ pub(crate) fn superseded_records_expire_by_their_keys(world: &dyn World) {
         "all are younger"
     );
     assert_eq!(view.log_number_after(Time(u64::MAX)).unwrap(), 4, "none is");
+}
+
+/// A purge that format 3 began deleted everything at once, and its row says nothing of parts.
+pub(crate) fn a_purge_of_an_earlier_format_is_finished(world: &dyn World) {
+    let mut book = world.book();
+    let mut alice = Owner::new(1);
+    for text in ["x", "y"] {
+        book.write(alice.live(&[("app.a/1", Some(text))])).unwrap();
+    }
+    let number = purge(&mut book, &mut alice);
+    let (_, row) = book.view().purges(number).next().unwrap().unwrap();
+    drop(book);
+    let did = row.did.as_str().as_bytes();
+    // Version 1 of the row: the first row of the log is redacted already.
+    let beginning = [1, row.repo.0 as u8, did.len() as u8];
+    let rest = [0, 0, 77, 1, 2, 3, 2, 0, 1, 0, 0, 0];
+    let old = [&beginning[..], did, &rest].concat();
+    let mut batch = RawBatch::default();
+    batch.put(Table::Meta, purge_table::key(number), old);
+    world.engine().commit(&batch).unwrap();
+    let mut book = world.book();
+    check_clean(&book);
+    let (_, row) = book.view().purges(number).next().unwrap().unwrap();
+    assert_eq!((row.deleting, row.upto), (None, 2));
+    book.write(upkeep(Upkeep::Redact(Redaction {
+        purge: number,
+        rows: vec![2],
+        upto: number,
+        ..Redaction::default()
+    })))
+    .unwrap();
+    assert_eq!(log(&book)[1].1.kind, LogKind::Redacted(1));
+    let (_, row) = book.view().purges(number).next().unwrap().unwrap();
+    assert!(row.is_redacted(number));
+    book.write(alice.live(&[("app.b/1", Some("back"))]))
+        .unwrap();
+    check_clean(&book);
 }

@@ -4,17 +4,17 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{
-    Account, Debt, DebtItem, DebtReason, Held, Host, HostId, NamedBy, Parked, PriorState, RepoId,
-    Tick, Time, Upstream,
+    Account, Debt, DebtItem, DebtReason, Host, HostId, NamedBy, Parked, PriorState, RepoId, Tick,
+    Time, Upstream,
 };
 use gapless_store::change::{
-    Change, DeadChange, EntryContent, HostChange, RepoChange, Subject, UpstreamChange,
+    Change, ClaimEntry, DeadChange, EntryContent, HostChange, RepoChange, Subject, UpstreamChange,
 };
 use gapless_store::error::Contradiction;
 use gapless_store::sync_writer::SyncWriter;
 use gapless_store::table::claimed::Claim;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
-use gapless_store::table::log::{LogKind, LogRow, SourceEvent};
+use gapless_store::table::log::{LogKind, SourceEvent};
 use gapless_store::table::parked::ParkedFrame;
 
 use crate::access::{log, refusal};
@@ -290,25 +290,24 @@ pub(crate) fn claims_go_when_a_proof_covers_them(world: &dyn World) {
         rev: Rev::from_bits(rev),
         record: Some((Cid::dag_cbor(b"said"), b"said".to_vec())),
     };
-    let claims = vec![(b"a/1".to_vec(), claim(1)), (b"a/2".to_vec(), claim(9))];
     // It is owed to look whether it is so.
     alice.row.debt.compare = Some(DebtItem {
         at: Tick(3),
         why: DebtReason::Claimed,
     });
-    let change = RepoChange {
-        entry: Some(entry(EntryContent::Claims(claims))),
-        ..RepoChange::row(alice.subject(), alice.row.clone())
+    let claimed = |alice: &Owner, path: &str, rev| {
+        alice.entry_change(EntryContent::Claim(ClaimEntry {
+            path: path.as_bytes().to_vec(),
+            claim: claim(rev),
+            give_way: Vec::new(),
+        }))
     };
-    let ack = book
-        .write(Change {
-            repo: Some(change),
-            ..Change::default()
-        })
-        .unwrap();
+    book.write(claimed(&alice, "a/1", 1)).unwrap();
+    let ack = book.write(claimed(&alice, "a/2", 9)).unwrap();
     let id = ack.repo.unwrap();
-    assert_eq!(ack.numbers, Some(1..3));
-    assert_eq!(log(&book)[0].1.kind, LogKind::Claimed);
+    assert_eq!(ack.numbers, Some(2..3));
+    let kind = LogKind::Claimed(Some(Rev::from_bits(1)));
+    assert_eq!(log(&book)[0].1.kind, kind);
     let empty = gapless_atp::mst::empty_root();
     assert_eq!(book.view().root(id).unwrap(), empty, "never part of a root");
     let paths = |book: &SyncWriter| -> Vec<Vec<u8>> {
@@ -328,17 +327,7 @@ pub(crate) fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     book.write(alice.live(&[])).unwrap();
     assert_eq!(paths(&book).len(), 0);
     // Above all that is signed: it stays while it is owed to look, and no longer.
-    let lie = |alice: &Owner| Change {
-        repo: Some(RepoChange {
-            entry: Some(entry(EntryContent::Claims(vec![(
-                b"a/3".to_vec(),
-                claim(99),
-            )]))),
-            ..RepoChange::row(alice.subject(), alice.row.clone())
-        }),
-        ..Change::default()
-    };
-    book.write(lie(&alice)).unwrap();
+    book.write(claimed(&alice, "a/3", 99)).unwrap();
     alice.row.debt.next_try = Time(50);
     book.write(alice.row_change()).unwrap();
     assert_eq!(paths(&book), [b"a/3"]);
@@ -380,68 +369,4 @@ pub(crate) fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
     // A repository that is not held has no head to report.
     let bob = Owner::new(2);
     assert_eq!(refusal(&mut book, shown(&bob)), Contradiction::NotExact);
-}
-
-pub(crate) fn a_purge_leaves_nothing_but_the_log(world: &dyn World) {
-    let mut book = world.book();
-    let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
-    let many: Vec<String> = (0..1500)
-        .map(|number| format!("app.a/{number:05}"))
-        .collect();
-    let writes: Vec<(&str, Option<&str>)> =
-        many.iter().map(|path| (path.as_str(), Some("x"))).collect();
-    for chunk in writes.chunks(1000) {
-        book.write(alice.live(chunk)).unwrap();
-    }
-    book.write(alice.live(&[("app.a/00000", Some("y"))]))
-        .unwrap();
-    book.write(bob.live(&[("app.a/1", Some("z"))])).unwrap();
-    let head = book.head();
-    alice.row.held = Held::Nothing;
-    alice.row.account = Account::Deleted;
-    alice.row.lineage += 1;
-    let purge = RepoChange {
-        entry: Some(entry(EntryContent::Purge)),
-        ..RepoChange::row(alice.subject(), alice.row.clone())
-    };
-    let ack = book
-        .write(Change {
-            repo: Some(purge),
-            ..Change::default()
-        })
-        .unwrap();
-    let id = ack.repo.unwrap();
-    assert_eq!(ack.numbers, Some(head.next_seq..head.next_seq + 1500));
-    let view = book.view();
-    assert_eq!(view.records(id).count(), 0);
-    let counts = view.counts().unwrap();
-    assert_eq!(
-        (counts.records, counts.versions),
-        (1, 0),
-        "bob's is still there"
-    );
-    assert_eq!(view.signed_commit(id).unwrap(), None);
-    assert_eq!(view.repo(id).unwrap().unwrap(), alice.row);
-    let rows: Vec<LogRow> = view
-        .log_from(head.next_seq)
-        .unwrap()
-        .map(|row| row.unwrap().1)
-        .collect();
-    assert_eq!(
-        rows.iter().map(|row| row.ops.len()).collect::<Vec<_>>(),
-        [1000, 500]
-    );
-    assert_eq!(
-        rows.iter().map(|row| row.last).collect::<Vec<_>>(),
-        [false, true]
-    );
-    assert!(
-        rows.iter()
-            .all(|row| row.kind == LogKind::Account(Account::Deleted))
-    );
-    assert!(
-        rows.iter()
-            .flat_map(|row| &row.ops)
-            .all(|op| op.cid.is_none())
-    );
 }

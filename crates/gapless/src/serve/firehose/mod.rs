@@ -24,12 +24,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gapless_store::error::StoreError;
 use gapless_store::frames::FramesReader;
+use gapless_store::log_reader::PageError;
 use gapless_store::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::FirehoseSettings;
 use crate::serve::ip_limit::{IpLimiter, IpPermit};
-use gapless_mirror::log::head::LogHead;
+use gapless_mirror::log::reader::{Reader as _, StoreLog};
 use gapless_mirror::metrics::head;
 use gapless_mirror::services::Services;
 
@@ -66,7 +67,7 @@ pub struct Firehose {
     services: Arc<Services>,
     places: Arc<Semaphore>,
     ip_limiter: Arc<IpLimiter>,
-    log_head: LogHead,
+    log: StoreLog,
     /// The next number of each consumer.
     positions: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
     next_consumer: AtomicU64,
@@ -75,14 +76,14 @@ pub struct Firehose {
 impl Firehose {
     pub(crate) fn new(
         services: Arc<Services>,
-        log_head: LogHead,
+        log: StoreLog,
         settings: FirehoseSettings,
     ) -> Firehose {
         Firehose {
             settings,
             places: Arc::new(Semaphore::new(settings.consumers)),
             ip_limiter: Arc::new(IpLimiter::new(settings.consumers, false)),
-            log_head,
+            log,
             positions: Mutex::default(),
             next_consumer: AtomicU64::new(0),
             services,
@@ -95,7 +96,7 @@ impl Firehose {
         self: &Arc<Self>,
         cursor: Option<u64>,
         peer: Option<IpAddr>,
-    ) -> Result<(Consumer, Start), SubscribeError> {
+    ) -> Result<(FirehoseConsumer, Start), SubscribeError> {
         if self.services.rules.filter.is_narrow() {
             return Err(SubscribeError::Filtered);
         }
@@ -121,11 +122,11 @@ impl Firehose {
         let number = self.next_consumer.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, position.clone());
         self.services.metrics.firehose_subscriptions.inc();
-        let consumer = Consumer {
+        let consumer = FirehoseConsumer {
             firehose: self.clone(),
             number,
             position,
-            head: self.log_head.subscribe(),
+            head: self.log.head(),
             _permit: permit,
             _ip_permit: ip_permit,
         };
@@ -172,7 +173,7 @@ impl Firehose {
 }
 
 /// An admitted consumer. Dropping it frees its place.
-pub(crate) struct Consumer {
+pub(crate) struct FirehoseConsumer {
     firehose: Arc<Firehose>,
     number: u64,
     position: Arc<AtomicU64>,
@@ -182,7 +183,7 @@ pub(crate) struct Consumer {
     _ip_permit: Option<IpPermit>,
 }
 
-impl Consumer {
+impl FirehoseConsumer {
     pub(crate) fn settings(&self) -> FirehoseSettings {
         self.firehose.settings
     }
@@ -212,12 +213,12 @@ impl Consumer {
     }
 
     /// Records that the log cannot be read for this consumer.
-    pub(crate) fn record_failure(&self, error: &StoreError) {
+    pub(crate) fn record_failure(&self, error: &PageError) {
         tracing::warn!(consumer = self.number, %error, "the log cannot be read; the firehose consumer is disconnected");
     }
 }
 
-impl Drop for Consumer {
+impl Drop for FirehoseConsumer {
     fn drop(&mut self) {
         self.firehose.lock().remove(&self.number);
     }

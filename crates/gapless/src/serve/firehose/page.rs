@@ -1,5 +1,5 @@
 //! Turns rows of the log, with their frames, into the frames that a consumer receives, one
-//! page at a time. [`LogReader`] reads the rows; each page has a view of its own.
+//! page at a time. [`FramedReader`] reads the rows; each page has a view of its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 use gapless_store::table::log::{LogKind, LogRowSummary};
 
+use gapless_mirror::log::framed::{FramedPage, FramedReadError, FramedReader};
 use gapless_mirror::log::frames;
-use gapless_mirror::log::reader::{LogPage, LogReadError, LogReader};
 use gapless_mirror::services::Services;
 
 /// Repositories whose last announced state a reader remembers. With more repositories, a
@@ -36,7 +36,7 @@ pub(crate) struct PageResult {
 /// Reads the frames of the firehose for one consumer.
 pub(crate) struct FirehoseReader {
     services: Arc<Services>,
-    log: LogReader,
+    log: FramedReader,
     /// The states that `#sync` frames have announced to this consumer.
     announced: BTreeMap<RepoId, (Rev, Cid)>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct FirehoseReader {
 impl FirehoseReader {
     pub(crate) fn new(services: Arc<Services>, from: u64) -> FirehoseReader {
         FirehoseReader {
-            log: LogReader::new(services.store.clone(), from),
+            log: FramedReader::new(services.store.clone(), from),
             services,
             announced: BTreeMap::new(),
         }
@@ -60,7 +60,7 @@ impl FirehoseReader {
     pub(crate) fn read_page(
         &mut self,
         send: &mut dyn FnMut(&[&[u8]]),
-    ) -> Result<PageResult, LogReadError> {
+    ) -> Result<PageResult, FramedReadError> {
         let view = self.services.store.view();
         let mut builder = FirehosePageBuilder {
             services: &self.services,
@@ -71,7 +71,7 @@ impl FirehoseReader {
             frames: 0,
             bytes: 0,
         };
-        let LogPage { next, more } = self.log.read_page(&view, &mut |first, row, frame| {
+        let FramedPage { next, more } = self.log.read_page(&view, &mut |first, row, frame| {
             let before = builder.bytes;
             builder.add_row(first, row, frame)?;
             Ok(builder.bytes - before)
@@ -108,7 +108,14 @@ impl FirehosePageBuilder<'_> {
             return Ok(());
         };
         match row.kind {
-            LogKind::Claimed | LogKind::Lost(_) | LogKind::Redacted(_) => Ok(()),
+            // The row of the account before a purge announces that the repository is gone.
+            LogKind::Claimed(_)
+            | LogKind::Unclaimed
+            | LogKind::Lost(_)
+            | LogKind::Redacted(_)
+            | LogKind::Purged(_)
+            | LogKind::Trimmed(_) => Ok(()),
+            LogKind::Restated => self.announce_state(seq, id, row),
             LogKind::Account(account) => {
                 // Sent for a hidden repository too, because this event announces the hiding.
                 if let Some(repo) = self.view.repo(id)?.filter(|_| row.last) {
@@ -155,6 +162,12 @@ impl FirehosePageBuilder<'_> {
                 if !is_step {
                     self.services.metrics.firehose_syncs.inc();
                 }
+                if row.kind == LogKind::Repair
+                    && let Some(now) = row.commit
+                {
+                    // A `restated` row that follows announces nothing new.
+                    self.remember(id, now);
+                }
                 self.send_frame(&frame.parts());
                 Ok(())
             }
@@ -189,16 +202,21 @@ impl FirehosePageBuilder<'_> {
             self.services.metrics.firehose_untold.inc();
             return Ok(());
         };
-        if self.announced.len() >= ANNOUNCED_REPOS {
-            self.announced.clear();
-        }
-        self.announced.insert(id, now);
+        self.remember(id, now);
         self.services.metrics.firehose_syncs.inc();
         // A frame that Gapless encoded always has a number.
         if let Ok(frame) = renumber(&frames::sync(&did, &head, &block, row.at), seq) {
             self.send_frame(&frame.parts());
         }
         Ok(())
+    }
+
+    /// Remembers the state that a `#sync` frame announces.
+    fn remember(&mut self, id: RepoId, state: (Rev, Cid)) {
+        if self.announced.len() >= ANNOUNCED_REPOS {
+            self.announced.clear();
+        }
+        self.announced.insert(id, state);
     }
 
     /// The repository, unless it is hidden.

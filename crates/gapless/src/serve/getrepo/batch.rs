@@ -173,6 +173,7 @@ pub(crate) mod tests {
     pub(crate) fn record(number: usize, spoilt: bool) -> Record {
         let bytes = format!("record {number}").into_bytes();
         let row = encode(&RecordRow {
+            seq: 1,
             rev: Rev::from_bits(7),
             cid: if !spoilt {
                 Cid::dag_cbor(&bytes)

@@ -1,6 +1,7 @@
 //! Tests the commands of the real binary against the real HTTP interface, with a fake mirror
 //! that gives the answers that a test wants.
 
+mod consumers;
 mod gaps;
 mod orders;
 mod servers;

@@ -26,18 +26,21 @@ fn invalid_arguments_are_refused_before_any_request() {
     refused(&["verify"], &["DID|--all"]);
     refused(&["verify", UNKNOWN, "--all"], &["cannot be used with"]);
     refused(&["dead", "resolve"], &["NUMBER|--all"]);
+    refused(&["consumers", "remove", "index"], &["pass --yes"]);
+    refused(&["consumers", "remove"], &["NAME"]);
 }
 
 /// With `--json`, an error about invalid arguments is JSON too.
 #[test]
 fn a_wrong_argument_is_told_as_json_where_that_was_asked_for() {
     let no_server = "http://127.0.0.1:1";
-    let wrong: [&[&str]; 9] = [
+    let wrong: [&[&str]; 10] = [
         &["purges", "--limit", "abc"],
         &["gaps", "--limit", "0"],
         &["hosts", "--limit", "-1"],
         &["dead", "list", "--limit", ""],
         &["dead", "resolve", "x"],
+        &["consumers", "remove", "a", "--id", "x"],
         &["verify"],
         &["repo"],
         &["store", "check"],

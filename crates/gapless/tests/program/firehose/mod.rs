@@ -5,5 +5,5 @@ mod chain;
 mod closing;
 mod gone;
 mod slow;
-mod strict;
+pub(crate) mod strict;
 mod window;

@@ -7,8 +7,11 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::{Account, UpstreamKind};
+use gapless_core::retain::{Consumer, ConsumerClass, ConsumerKey, ConsumerNeeds, Hold, When};
 use gapless_harness::{PDS, World, condition, network};
 use gapless_mirror::api::{ApiError, Inspect as _, NewUpstream, Operate as _};
+use gapless_mirror::store_io::write;
+use gapless_store::change::{Change, ConsumerChange};
 use gapless_store::table::log::LogKind;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
@@ -302,5 +305,62 @@ async fn a_full_disk_is_not_held_against_the_hosts_that_are_swept_meanwhile() {
     }
     world.free_disk();
     world.settle().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_consumer_that_holds_the_most_is_overrun_before_writing_stops() {
+    let mut world = World::settled(network(2, 1)).await;
+    let did = world.did(0);
+    let view = world.mirror().services().store.view();
+    let head = view.counters().expect("it can be read").next_seq;
+    drop(view);
+    let key = |id| ConsumerKey {
+        class: ConsumerClass::Recipient,
+        id,
+        lane: 0,
+    };
+    for (id, next) in [(1, 1), (2, 3)] {
+        assert!(next < head, "both have something to read");
+        let consumer = Consumer {
+            name: format!("recipient {id}"),
+            next,
+            holds_from: next,
+            registered: When::default(),
+            moved: When::default(),
+            hold: Hold::Always,
+            needs: ConsumerNeeds::LogAndVersions,
+            overrun: false,
+        };
+        let (key, log) = (key(id), None);
+        let change = Change {
+            consumer: Some(ConsumerChange::Register { key, consumer, log }),
+            ..Change::default()
+        };
+        let store = &world.mirror().services().store;
+        write(store, change).await.expect("it is registered");
+    }
+    world.expect("a consumer of the log is overrun");
+    let min_free = world.mirror().services().disk.min_free_bytes();
+    world.set_free_bytes(min_free + min_free / 8);
+    world
+        .until("one is overrun", async |world: &World| {
+            let view = world.mirror().services().store.view();
+            let consumers = view.consumers().expect("they can be read");
+            let overrun = [1, 2].map(|id| consumers[&key(id)].overrun);
+            assert!(!overrun[1] || overrun[0], "the lowest one goes first");
+            condition(overrun[0], &overrun)
+        })
+        .await;
+    world.post(&did);
+    world.until_caught_up(PDS).await;
+    world.assert_complete(&did).await;
+    assert_eq!(
+        world.mirror().services().store.refusals(),
+        0,
+        "writing goes on"
+    );
+    assert!(world.metrics().consumers_overrun.get() >= 1);
+    world.free_disk();
     world.stop().await;
 }

@@ -66,7 +66,7 @@ async fn assert_unmoved(world: &World, did: &Did, before: &RepoAnswer, log: u64)
     let view = world.mirror().services().store.view();
     for row in view.log_from(log).expect("it can be read") {
         let (_, row) = row.expect("it can be read");
-        let passed = !matches!(row.kind, LogKind::Claimed | LogKind::Live);
+        let passed = !matches!(row.kind, LogKind::Claimed(_) | LogKind::Live);
         assert!(
             passed || view.repo_id(did).expect("it reads") != row.repo,
             "{row:?}"

@@ -3,6 +3,7 @@
 
 mod basic;
 mod clock;
+mod consumers;
 mod contents;
 mod crashes;
 mod desks;
@@ -13,6 +14,7 @@ mod filters;
 mod guards;
 mod health;
 mod jetstream;
+mod kills;
 mod late_events;
 mod lies;
 mod operator;

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use gapless_core::ledger::{Epoch, FollowReason, Tick};
+use gapless_core::ledger::{Epoch, FollowReason, Lived, Tick};
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn both(kind: UpstreamKind, host: Option<HostId>) -> Both {
 }
 
 fn with_second(second: Upstream) -> Both {
-    let sources = Sources::new(Arc::new(Clock::resume(Tick(0))));
+    let sources = Sources::new(Arc::new(Clock::resume(Tick(0), Lived::default())));
     let one = sources.add(ONE, &row(UpstreamKind::Relay, None));
     assert!(!sources.has_several());
     let two = sources.add(TWO, &second);
@@ -216,7 +216,7 @@ fn the_memory_is_bounded_and_what_is_pushed_out_is_not_judged() {
 
 #[test]
 fn two_hosts_alone_have_nothing_in_common() {
-    let sources = Sources::new(Arc::new(Clock::resume(Tick(0))));
+    let sources = Sources::new(Arc::new(Clock::resume(Tick(0), Lived::default())));
     sources.add(ONE, &row(UpstreamKind::Pds, Some(HOST)));
     sources.add(TWO, &row(UpstreamKind::Pds, Some(HostId(8))));
     assert!(!sources.has_several());
