@@ -59,9 +59,9 @@ fn covers() -> (Covers, Ticks) {
     let source = covers.get_mut(PDS).expect("just added");
     source.stream.dial(None);
     let mut notices = Vec::new();
-    let now = ticks.next(START);
+    let now = ticks.next(START, Lived::default());
     source.stream.connected(now, &mut source.row, &mut notices);
-    let now = ticks.next(START);
+    let now = ticks.next(START, Lived::default());
     source
         .stream
         .frame(now, &mut source.row, 1, [0; 16], &mut notices);
@@ -116,7 +116,7 @@ fn decisions(report: &mut Report) {
     let settings = Settings::default();
     let rows: Vec<Repo> = (0..REPOS).map(|n| complete_repo(&covers, n)).collect();
     let events: Vec<Vec<Event>> = (0..REPOS).map(inputs).collect();
-    let now = ticks.next(START);
+    let now = ticks.next(START, Lived::default());
     let context = Context {
         now,
         covers: &covers,
@@ -138,7 +138,7 @@ fn decisions(report: &mut Report) {
                 let mut repo = row.clone();
                 for each in events {
                     let context = Context {
-                        now: ticks.next(START),
+                        now: ticks.next(START, Lived::default()),
                         ..context
                     };
                     notices.clear();
@@ -240,10 +240,10 @@ fn reset(report: &mut Report) {
             })
             .count()
     };
-    let now = ticks.next(START);
+    let now = ticks.next(START, Lived::default());
     assert_eq!(complete(&book, &covers, now), many);
     let source = covers.get_mut(PDS).expect("it is there");
-    let now = ticks.next(START);
+    let now = ticks.next(START, Lived::default());
     source
         .stream
         .cursor_outdated(now, &mut source.row, &mut Vec::new());

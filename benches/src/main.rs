@@ -13,6 +13,7 @@ mod export;
 mod firehose;
 mod ingest;
 mod ledger;
+mod log;
 mod measure;
 mod open;
 mod program;
@@ -63,6 +64,11 @@ const BENCHES: &[Bench] = &[
         name: "store",
         about: "durable commits and records, against the bare engine writing the same bytes",
         run: store::run,
+    },
+    Bench {
+        name: "log",
+        about: "the log read by a consumer, and trims and purges beside the mirror, against bare reads",
+        run: log::run,
     },
     Bench {
         name: "open",

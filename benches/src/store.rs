@@ -271,7 +271,7 @@ fn through_the_store(load: Load) -> (Took, Recorded) {
 }
 
 /// Submits all changes and waits until they are durable.
-fn write_all(store: &Store, changes: impl Iterator<Item = Change>) {
+pub(crate) fn write_all(store: &Store, changes: impl Iterator<Item = Change>) {
     let durable = Arc::new(AtomicUsize::new(0));
     let (all_told, last_one) = sync_channel::<()>(0);
     let mut count = 0;
@@ -346,7 +346,7 @@ fn cpu_seconds() -> f64 {
 
 const UPSTREAM: UpstreamId = UpstreamId(1);
 
-fn new_upstream() -> Change {
+pub(crate) fn new_upstream() -> Change {
     Change {
         upstream: Some(UpstreamChange::New(Upstream {
             url: "wss://relay.example.org".to_owned(),
@@ -373,7 +373,7 @@ impl Dice {
         bits ^ (bits >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
@@ -394,7 +394,7 @@ impl Dice {
 pub(crate) struct Account {
     /// The repository's number, once the store has assigned one.
     subject: Subject,
-    repo: Repo,
+    pub(crate) repo: Repo,
     paths: Vec<Vec<u8>>,
     micros: u64,
 }
@@ -467,21 +467,46 @@ impl Account {
 /// Commits of known repositories, as a stream delivers them: one record each, most of them
 /// new.
 fn live_load(count: usize) -> Load {
-    let mut dice = Dice(1);
-    let mut accounts: Vec<Account> = (0..REPOS).map(Account::new).collect();
-    let mut before = Vec::with_capacity(REPOS);
-    for (place, account) in accounts.iter_mut().enumerate() {
-        before.push(live_change(account, &mut dice, place as u64 + 1));
-        // The store assigns numbers in the order of the first changes.
-        account.subject = Subject::Id(RepoId(place as u64 + 1));
+    let (mut source, before) = LiveSource::new(1);
+    let timed = source.commits(count);
+    Load { before, timed }
+}
+
+/// Generates commits of the same repositories.
+pub(crate) struct LiveSource {
+    dice: Dice,
+    accounts: Vec<Account>,
+    /// The number of the last event of the stream.
+    seq: u64,
+}
+
+impl LiveSource {
+    /// Makes the first commits of all repositories; the store gives the first of them the number
+    /// `first_repo`.
+    pub(crate) fn new(first_repo: u64) -> (LiveSource, Vec<Change>) {
+        let mut source = LiveSource {
+            dice: Dice(1),
+            accounts: (0..REPOS).map(Account::new).collect(),
+            seq: 0,
+        };
+        let mut first = Vec::with_capacity(REPOS);
+        for (place, account) in source.accounts.iter_mut().enumerate() {
+            source.seq += 1;
+            first.push(live_change(account, &mut source.dice, source.seq));
+            // The store assigns numbers in the order of the first changes.
+            account.subject = Subject::Id(RepoId(first_repo + place as u64));
+        }
+        (source, first)
     }
-    let timed = (0..count).map(move |place| {
-        let account = &mut accounts[dice.below(REPOS)];
-        live_change(account, &mut dice, (REPOS + place) as u64 + 1)
-    });
-    Load {
-        before,
-        timed: timed.collect(),
+
+    pub(crate) fn commits(&mut self, count: usize) -> Vec<Change> {
+        let mut changes = Vec::with_capacity(count);
+        for _ in 0..count {
+            self.seq += 1;
+            let account = &mut self.accounts[self.dice.below(REPOS)];
+            changes.push(live_change(account, &mut self.dice, self.seq));
+        }
+        changes
     }
 }
 
