@@ -2,7 +2,7 @@
 //! records and redacts. A consumer of the log that holds back what it needs follows between the
 //! kills, and finds every number, every byte, and the state of the store.
 //!
-//! `GAPLESS_KILLS=N` kills it N times; the default is few.
+//! `PROGRAM_KILLS=N` kills it N times; the default is few.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -122,7 +122,7 @@ fn follow(data: &Path, holder: &mut Holder, chance: &mut Chance) -> (u64, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_amid_purges_and_trims_take_nothing_from_a_consumer_that_holds() {
-    let kills = std::env::var("GAPLESS_KILLS");
+    let kills = std::env::var("PROGRAM_KILLS");
     let kills = kills.map_or(KILLS, |text| text.parse().expect("a number"));
     let mut world = World::quiet(NetConfig {
         did_web: false,
