@@ -303,7 +303,7 @@ fn purge(report: &mut Report, records: usize) {
             &store,
             Upkeep::DeletePurged {
                 purge: number,
-                at: Time(1),
+                at: When::default(),
             },
         );
         parts += 1;

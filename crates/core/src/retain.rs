@@ -100,13 +100,21 @@ impl Consumer {
         }
     }
 
+    /// Whether the consumer holds something that the policies would let go.
+    pub fn holds_back(&self, policies: Policies) -> bool {
+        let versions =
+            self.needs == ConsumerNeeds::LogAndVersions && self.holds_from < policies.versions;
+        !self.overrun && (versions || self.holds_from < policies.log)
+    }
+
     /// Notes that the consumer has nothing to read, so that its hold begins anew.
     pub fn is_at_head(&mut self, at: When) {
         self.moved = at;
         self.overrun = false;
     }
 
-    /// Moves the position forward, which ends an overrun.
+    /// Moves the position forward, which ends an overrun. A report of the same position is no move: a
+    /// consumer that only says where it stands has stopped.
     pub fn advance(
         &mut self,
         next: u64,
@@ -140,9 +148,11 @@ impl Consumer {
         if holds_from < next {
             return Err(PositionError::NeedsPassed { holds_from, next });
         }
-        (self.next, self.holds_from) = (next, holds_from);
-        self.moved = at;
-        self.overrun = false;
+        if (self.next, self.holds_from) != (next, holds_from) {
+            (self.next, self.holds_from) = (next, holds_from);
+            self.moved = at;
+            self.overrun = false;
+        }
         Ok(())
     }
 }
@@ -196,15 +206,15 @@ pub fn floor<'a>(
     floor
 }
 
-/// The consumer that is overrun next while the disk is almost full: the one that holds the lowest
-/// number. `None` if no consumer holds anything below the head.
+/// The consumer that is overrun next while the disk is almost full: of those that hold what the
+/// policies would let go, the one that holds the lowest number. `None` if none holds such a thing.
 pub fn next_to_overrun<'a>(
     consumers: impl IntoIterator<Item = (ConsumerKey, &'a Consumer)>,
-    head: u64,
+    policies: Policies,
 ) -> Option<ConsumerKey> {
     let holders = consumers
         .into_iter()
-        .filter(|(_, consumer)| !consumer.overrun && consumer.holds_from < head);
+        .filter(|(_, consumer)| consumer.holds_back(policies));
     let lowest = holders.min_by_key(|(key, consumer)| (consumer.holds_from, *key));
     lowest.map(|(key, _)| key)
 }
@@ -317,6 +327,19 @@ mod tests {
     }
 
     #[test]
+    fn a_report_of_the_same_position_is_no_move() {
+        let mut stuck = at(20, ConsumerNeeds::Log);
+        assert_eq!(stuck.advance(20, 20, 100, when(5)), Ok(()));
+        assert_eq!(stuck.moved, when(0));
+        assert!(stuck.hold_has_passed(100, lived(5)));
+        stuck.overrun = true;
+        assert_eq!(stuck.advance(20, 20, 100, when(6)), Ok(()));
+        assert!(stuck.overrun);
+        assert_eq!(stuck.advance(20, 30, 100, when(7)), Ok(()));
+        assert!(!stuck.overrun, "it needs less than before");
+    }
+
+    #[test]
     fn a_position_neither_goes_back_nor_beyond_the_head() {
         let mut one = at(20, ConsumerNeeds::Log);
         let before = one.clone();
@@ -343,6 +366,10 @@ mod tests {
 
     #[test]
     fn on_a_full_disk_the_holder_of_the_lowest_number_goes_first() {
+        const POLICIES: Policies = Policies {
+            versions: 0,
+            log: 60,
+        };
         let key = |id| ConsumerKey {
             class: ConsumerClass::Recipient,
             id,
@@ -354,7 +381,7 @@ mod tests {
             (key(3), at(100, ConsumerNeeds::Log)),
         ];
         let next = |all: &[(ConsumerKey, Consumer)]| {
-            next_to_overrun(all.iter().map(|(key, one)| (*key, one)), 100)
+            next_to_overrun(all.iter().map(|(key, one)| (*key, one)), POLICIES)
         };
         for expected in [Some(key(2)), Some(key(1)), None] {
             assert_eq!(next(&all), expected);
@@ -362,5 +389,18 @@ mod tests {
                 one.overrun = true;
             }
         }
+    }
+
+    #[test]
+    fn on_a_full_disk_a_consumer_that_holds_nothing_old_is_not_overrun() {
+        let policies = Policies {
+            versions: 50,
+            log: 30,
+        };
+        let holds_back = |next, needs| at(next, needs).holds_back(policies);
+        assert!(holds_back(29, ConsumerNeeds::Log));
+        assert!(!holds_back(30, ConsumerNeeds::Log), "the log stays anyway");
+        assert!(holds_back(49, ConsumerNeeds::LogAndVersions));
+        assert!(!holds_back(50, ConsumerNeeds::LogAndVersions));
     }
 }

@@ -245,7 +245,9 @@ impl Mirror {
             self.desks.clone(),
             self.settings.clone(),
         ));
+        let watch = upkeep.clone();
         self.supervise("upkeep", move || upkeep.clone().run());
+        self.supervise("watch", move || watch.clone().watch());
         let counter = self.inspector.counter.clone();
         self.supervise("counting", move || counts::run(counter.clone()));
         self.begin_discovery();

@@ -121,7 +121,7 @@ pub enum ConsumerChange {
 pub enum Upkeep {
     /// Deletes the next part of what is held of a repository that is being purged. Does nothing once
     /// everything is deleted. `purge`: the purge, by its first log number.
-    DeletePurged { purge: u64, at: Time },
+    DeletePurged { purge: u64, at: When },
     /// Redacts part of what a purge left behind.
     Redact(Redaction),
     /// Records that nothing of a purge is left to redact.

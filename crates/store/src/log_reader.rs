@@ -225,6 +225,8 @@ fn checked(cid: &Cid, bytes: &[u8]) -> OpBytes {
 
 /// The most records of one part of a walk.
 pub const WALK_RECORDS: usize = 20_000;
+/// Bytes of the records of one part of a walk; the last record may exceed this limit.
+const WALK_BYTES: usize = 8 << 20;
 
 /// A walk over everything that is held, in parts, each read from a view of its own.
 #[derive(Clone, Debug)]
@@ -298,13 +300,18 @@ impl Walk {
         }
         let after = self.after.take();
         let from = after.clone().unwrap_or_default();
-        let mut records = Vec::new();
+        let (mut records, mut bytes, mut ends) = (Vec::<Record>::new(), 0, true);
         if !repo.purging {
-            for row in view.records_after(id, &from).take(limit) {
-                records.push(row?);
+            for row in view.records_after(id, &from) {
+                if records.len() >= limit || bytes >= WALK_BYTES {
+                    ends = false;
+                    break;
+                }
+                let record = row?;
+                bytes += record.bytes().map_or(0, <[u8]>::len);
+                records.push(record);
             }
         }
-        let ends = records.len() < limit;
         let claims = if ends && !repo.purging {
             view.claims(id).collect::<Result<_, _>>()?
         } else {

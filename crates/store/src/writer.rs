@@ -168,6 +168,9 @@ mod on_disk {
     /// for a short time.
     const TRIM_EVERY: Duration = Duration::from_secs(60);
 
+    /// How far the wall clock may deviate from the monotonic clock before it counts as set.
+    const STEP_TOLERANCE_MS: u64 = 10_000;
+
     /// The files of a data folder beside the engine: the frames, and the acknowledged head.
     pub(crate) struct DiskSidecar {
         folder: PathBuf,
@@ -176,6 +179,8 @@ mod on_disk {
         head: HeadFile,
         trimmed: Option<Instant>,
         trim_every: Duration,
+        /// The wall clock at the last trim.
+        wall_ms: u64,
         /// Held as long as anything can be written.
         _lock: Arc<Lock>,
     }
@@ -196,8 +201,21 @@ mod on_disk {
                 head,
                 trimmed: None,
                 trim_every,
+                wall_ms: 0,
                 _lock: lock,
             }
+        }
+    }
+
+    impl DiskSidecar {
+        /// Whether the wall clock was set since the last trim.
+        fn is_clock_set(&self, at: Instant, now_ms: u64) -> bool {
+            let Some(trimmed) = self.trimmed else {
+                return false;
+            };
+            let passed_ms = at.saturating_duration_since(trimmed).as_millis() as u64;
+            let due_ms = self.wall_ms.saturating_add(passed_ms);
+            now_ms.abs_diff(due_ms) > STEP_TOLERANCE_MS
         }
     }
 
@@ -227,8 +245,14 @@ mod on_disk {
                 .trimmed
                 .is_none_or(|at| at.elapsed() >= self.trim_every)
             {
-                self.trimmed = Some(Instant::now());
-                self.frames.trim(frames::now_ms())?;
+                let (at, now_ms) = (Instant::now(), frames::now_ms());
+                if self.is_clock_set(at, now_ms) {
+                    // Whoever believes the clock again says so.
+                    self.frames.reader().doubt_clock(true);
+                }
+                self.trimmed = Some(at);
+                self.wall_ms = now_ms;
+                self.frames.trim(now_ms)?;
             }
             Ok(())
         }

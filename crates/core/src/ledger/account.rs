@@ -143,15 +143,16 @@ pub fn is_purge_due(now: Now, repo: &Repo, grace: Duration) -> bool {
     deleted.is_some_and(|deleted| now.lived.since(deleted) >= grace)
 }
 
-/// Whether the grace period of a deletion that an earlier version of Gapless noted has to begin:
-/// that version did not note the time lived through.
-pub fn lacks_grace(repo: &Repo) -> bool {
-    repo.deleted_at.is_some() && repo.deleted_lived.is_none()
+/// Whether the grace period of a deletion has to begin (again): an earlier version of Gapless noted
+/// the deletion without the time lived through, or the store has lost that time.
+pub fn lacks_grace(now: Now, repo: &Repo) -> bool {
+    let begun = repo.deleted_lived.is_some_and(|lived| lived <= now.lived);
+    repo.deleted_at.is_some() && !begun
 }
 
 /// Begins the grace period of such a deletion.
 pub fn begin_lacking_grace(now: Now, repo: &mut Repo) {
-    if lacks_grace(repo) {
+    if lacks_grace(now, repo) {
         repo.deleted_lived = Some(now.lived);
     }
 }

@@ -353,11 +353,27 @@ fn a_deletion_that_an_earlier_version_noted_waits_for_a_whole_grace_period() {
     scenario.repo.deleted_lived = None;
     assert!(!purge_due(&mut scenario));
     let now = scenario.now();
-    assert!(account::lacks_grace(&scenario.repo));
+    assert!(account::lacks_grace(now, &scenario.repo));
     account::begin_lacking_grace(now, &mut scenario.repo);
-    assert!(!account::lacks_grace(&scenario.repo));
+    assert!(!account::lacks_grace(now, &scenario.repo));
     assert!(!account::is_purge_due(now, &scenario.repo, GRACE));
     assert!(purge_due(&mut scenario));
+}
+
+#[test]
+fn a_store_that_lost_the_time_lived_through_begins_the_grace_period_again() {
+    let mut scenario = Scenario::holding(5);
+    scenario.pass(GRACE);
+    scenario.event(PDS, &Event::Account(Account::Deleted));
+    scenario.resolved(HOST, 0);
+    let lost = Now {
+        lived: Lived(7),
+        ..scenario.now()
+    };
+    assert!(account::lacks_grace(lost, &scenario.repo));
+    account::begin_lacking_grace(lost, &mut scenario.repo);
+    assert_eq!(scenario.repo.deleted_lived, Some(Lived(7)));
+    assert!(!account::lacks_grace(lost, &scenario.repo));
 }
 
 #[test]

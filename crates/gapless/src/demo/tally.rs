@@ -120,7 +120,11 @@ impl Judge {
             name: "demonstration".to_owned(),
             needs: ConsumerNeeds::LogAndVersions,
         };
-        mirror.report_consumer(&observer, log.read_upto + 1)?;
+        match mirror.report_consumer(&observer, log.read_upto + 1) {
+            // An act stops the mirror: the next comparison reports the position.
+            Ok(()) | Err(StoreError::Closed) => {}
+            Err(error) => return Err(error.into()),
+        }
         let mut state = self.state();
         let tally = &mut state.tally;
         tally.repos = dids.len() as u64;

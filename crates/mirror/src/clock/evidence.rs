@@ -12,8 +12,8 @@ use gapless_core::ledger::{HostId, Time};
 
 /// A vote counts for this long.
 const VOTE_AGE: Duration = Duration::from_secs(600);
-/// Votes that differ by more than this are no evidence, and a wall clock that differs from the votes
-/// by more is not believed.
+/// Votes that differ from the median by more than this do not agree, and a wall clock that differs from
+/// the median by more is not believed.
 const AGREEMENT: Duration = Duration::from_secs(300);
 /// Fewer hosts are no evidence.
 const HOSTS: usize = 3;
@@ -23,7 +23,7 @@ const MAX_VOTES: usize = 1_000;
 /// What the votes say about the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockVerdict {
-    /// Too few hosts have voted lately, or they differ from one another.
+    /// Too few hosts have voted lately, or most of them differ from one another.
     NoEvidence,
     Agrees,
     Differs,
@@ -68,15 +68,17 @@ impl Votes {
         let votes = self.0.values().filter(|vote| !vote.is_old(at));
         let mut ahead: Vec<i64> = votes.map(|vote| vote.ahead).collect();
         ahead.sort_unstable();
-        let (Some(first), Some(last)) = (ahead.first(), ahead.last()) else {
+        let Some(median) = ahead.get(ahead.len() / 2).copied() else {
             return ClockVerdict::NoEvidence;
         };
         let tolerated = micros(AGREEMENT);
-        if ahead.len() < HOSTS || last.abs_diff(*first) > tolerated {
-            return ClockVerdict::NoEvidence;
-        }
-        // All agree, so any of them can speak; the one with the least delay does.
-        if last.unsigned_abs() <= tolerated {
+        let agreeing = ahead
+            .iter()
+            .filter(|one| one.abs_diff(median) <= tolerated)
+            .count();
+        if agreeing < HOSTS || agreeing * 2 <= ahead.len() {
+            ClockVerdict::NoEvidence
+        } else if median.unsigned_abs() <= tolerated {
             ClockVerdict::Agrees
         } else {
             ClockVerdict::Differs
@@ -117,8 +119,14 @@ mod tests {
 
     #[test]
     fn hosts_that_differ_are_no_evidence() {
-        assert_eq!(verdict(&[0, 0, 0, 6]), ClockVerdict::NoEvidence);
         assert_eq!(verdict(&[-60, -60, -66]), ClockVerdict::NoEvidence);
+        assert_eq!(verdict(&[-60, -60, -60, 0, 0, 0]), ClockVerdict::NoEvidence);
+    }
+
+    #[test]
+    fn a_single_host_that_is_wrong_or_late_silences_no_others() {
+        assert_eq!(verdict(&[0, 0, 0, 600]), ClockVerdict::Agrees);
+        assert_eq!(verdict(&[0, -60, -60, -60]), ClockVerdict::Differs);
     }
 
     #[test]

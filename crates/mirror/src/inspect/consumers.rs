@@ -74,7 +74,11 @@ fn held_alone<'a>(
     head: u64,
     floor_of: fn(Floor) -> u64,
 ) -> Option<(ConsumerKey, u64, u64)> {
-    let lowest = retain::next_to_overrun(rows.clone().map(|(key, row)| (*key, row)), head)?;
+    let all = Policies {
+        versions: head,
+        log: head,
+    };
+    let lowest = retain::next_to_overrun(rows.clone().map(|(key, row)| (*key, row)), all)?;
     let others = rows.clone().filter(|(key, _)| **key != lowest);
     let with = retain::floor(rows.map(|(_, row)| row), Policies::NOTHING, head);
     let without = retain::floor(others.map(|(_, row)| row), Policies::NOTHING, head);

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use gapless_core::ledger::Held;
 use gapless_core::ledger::fetch::CheckedHead;
+use gapless_core::ledger::{Held, RepoId};
 use gapless_core::repo_tx::snapshot::{ChunkResult, FetchJob, SnapshotChunk};
 use gapless_store::error::StoreError;
 use tokio::runtime::Handle;
@@ -32,6 +32,10 @@ impl Writer {
         let Some((id, repo)) = found else {
             return Err(NotWritten::Discarded);
         };
+        if repo.purging {
+            // Records that the purge still deletes would count as held.
+            return Err(NotWritten::Discarded);
+        }
         let held = repo.held;
         // An equal CID is not enough if the filter has changed or the held contents are in doubt.
         let repair = !matches!(held, Held::Exactly(_))
@@ -45,7 +49,7 @@ impl Writer {
         let commit = snapshot.commit_block().to_vec();
         let comparison = CompareInput {
             open_view: &|| services.store.view(),
-            repo: Some(id),
+            repo: base(id, &held),
             keep: &|path| services.rules.filter.keep(path),
             compare_bytes: repair,
         };
@@ -109,6 +113,12 @@ impl Writer {
     }
 }
 
+/// The repository whose records the snapshot is compared with; `None` if nothing is held: then rows
+/// that are still there are those of a purge, which deletes them.
+fn base(id: RepoId, held: &Held) -> Option<RepoId> {
+    (*held != Held::Nothing).then_some(id)
+}
+
 /// Counts a chunk at the desk, so that the counters are never behind the visible state.
 fn count(services: &Services, ops: usize, last: bool, difference: bool) {
     let metrics = &services.metrics;
@@ -117,4 +127,16 @@ fn count(services: &Services, ops: usize, last: bool, difference: bool) {
     metrics
         .differences_written
         .add(u64::from(last && difference));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_a_purge_has_not_deleted_yet_are_not_held() {
+        assert_eq!(base(RepoId(7), &Held::Nothing), None);
+        let damaged = Held::Damaged { from: None };
+        assert_eq!(base(RepoId(7), &damaged), Some(RepoId(7)));
+    }
 }

@@ -13,6 +13,7 @@ mod purge_cleanup;
 mod retention;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::RepoId;
@@ -49,6 +50,8 @@ pub(crate) struct UpkeepTask {
     scoured: Mutex<Option<Instant>>,
     /// When a consumer was last overrun because the disk was almost full.
     relieved: Mutex<Option<Instant>>,
+    /// Whether a consumer was overrun, so that something may go now.
+    released: AtomicBool,
     /// The number of the next row of the audit that is reported; `None` before reporting begins.
     audited: Mutex<Option<u64>>,
 }
@@ -104,16 +107,16 @@ impl UpkeepTask {
             settings,
             scoured: Mutex::default(),
             relieved: Mutex::default(),
+            released: AtomicBool::default(),
             audited: Mutex::default(),
         }
     }
 
-    /// Runs until the program ends.
+    /// Deletes and redacts what is due, until the program ends. A pass may take hours.
     pub(crate) async fn run(self: Arc<Self>) {
         let services = &self.services;
         let mut due = Due::default();
         let mut steps_back = 0;
-        self.report(self.begin_reporting().await);
         let purges = interval(self.settings.purge_grace / PURGES_PER_GRACE);
         let keep = self.settings.keep_log.unwrap_or(Duration::MAX);
         let expiries = interval(keep.min(self.settings.keep_versions) / EXPIRIES_PER_KEEP);
@@ -122,17 +125,10 @@ impl UpkeepTask {
                 self.report(self.purge().await);
                 self.report(self.clean_up_purges().await);
             }
-            if due.begins(|due| &mut due.reviews, REVIEW_EVERY) {
-                self.report(self.write_lived().await);
-                self.report(self.review_consumers().await);
-            }
-            if due.begins(|due| &mut due.expiries, expiries) {
+            let released = self.released.swap(false, Ordering::Relaxed);
+            if due.begins(|due| &mut due.expiries, expiries) || released {
                 self.report(self.expire_versions().await);
                 self.report(self.trim_log().await);
-            }
-            self.report(self.relieve_disk().await);
-            if let Some(frames) = services.store.frames() {
-                frames.doubt_clock(!services.clock.is_believed(self.settings.window));
             }
             let steps = services.clock.steps_back();
             if steps_back != steps {
@@ -141,17 +137,44 @@ impl UpkeepTask {
                     Err(error) => report_error(services, error),
                 }
             }
+            if self.pause().await {
+                return;
+            }
+        }
+    }
+
+    /// Does what must not wait for a long pass, until the program ends: whether the clock is believed,
+    /// the time that the store has lived through, consumers that have stopped, and a disk that is
+    /// almost full.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        let services = &self.services;
+        let mut due = Due::default();
+        self.report(self.begin_reporting().await);
+        loop {
+            if let Some(frames) = services.store.frames() {
+                frames.doubt_clock(!services.clock.is_believed(self.settings.window));
+            }
+            if due.begins(|due| &mut due.reviews, REVIEW_EVERY) {
+                self.report(self.write_lived().await);
+                self.report(self.review_consumers().await);
+            }
+            self.report(self.relieve_disk().await);
             if due.begins(|due| &mut due.logs, LOG_EVERY) {
                 self.log_state();
             }
-            tokio::select! {
-                () = tokio::time::sleep(MIN_INTERVAL) => {}
-                () = services.shutdown.begun() => {
-                    // The store may be closed already: the next start goes on from the last value.
-                    let _ = self.write_lived().await;
-                    return;
-                }
+            if self.pause().await {
+                // The store may be closed already: the next start goes on from the last value.
+                let _ = self.write_lived().await;
+                return;
             }
+        }
+    }
+
+    /// Waits for the next pass. Returns whether the program ends.
+    async fn pause(&self) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(MIN_INTERVAL) => false,
+            () = self.services.shutdown.begun() => true,
         }
     }
 

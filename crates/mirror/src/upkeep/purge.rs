@@ -84,7 +84,7 @@ impl UpkeepTask {
             let now = services.clock.last_tick_now();
             for row in services.store.scan_repos(RepoId(0)) {
                 let (id, repo) = row?;
-                if account::lacks_grace(&repo) {
+                if account::lacks_grace(now, &repo) {
                     found.lacking_grace.push(repo.did);
                 } else if believed
                     && account::is_purge_due(now, &repo, grace)
@@ -122,7 +122,7 @@ impl UpkeepTask {
             if self.services.shutdown.has_begun() {
                 return Ok(());
             }
-            let at = self.services.clock.time();
+            let at = self.when();
             self.write(Upkeep::DeletePurged { purge: number, at })
                 .await?;
             failpoints::here("purge.between");
@@ -152,14 +152,14 @@ impl UpkeepTask {
     }
 }
 
-/// The last purge of each repository whose purge has not ended, whether or not the traces of the
-/// purge are removed already.
+/// The last purge of each repository whose purge has not ended. A purge is finished only after it
+/// has ended.
 fn purges_under_way(store: &Store) -> Result<BTreeMap<RepoId, (u64, PurgeRow)>, StoreError> {
     let view = store.view();
     let mut under_way = BTreeMap::new();
     for row in view.purges(0) {
         let (number, purge) = row?;
-        if view.repo(purge.repo)?.is_some_and(|repo| repo.purging) {
+        if purge.finished_at.is_none() && view.repo(purge.repo)?.is_some_and(|repo| repo.purging) {
             under_way.insert(purge.repo, (number, purge));
         }
     }

@@ -83,9 +83,9 @@ impl UpkeepTask {
         }
         let mut redacted = OpenPurges::new();
         for (number, purge) in open {
-            if purge.deleting.is_none()
-                && let Some(purge) = self.redact_own_rows(number, purge).await?
-            {
+            // A purge that has not ended is not finished, so that the next start finds it.
+            let under_way = self.is_under_way(purge.repo)?;
+            if !under_way && let Some(purge) = self.redact_own_rows(number, purge).await? {
                 redacted.push((number, purge));
             }
         }
@@ -93,6 +93,12 @@ impl UpkeepTask {
             return Ok(());
         }
         self.scour(&redacted).await
+    }
+
+    /// Whether a purge of the repository deletes records now.
+    fn is_under_way(&self, repo: RepoId) -> Result<bool, StoreError> {
+        let repo = self.services.store.view().repo(repo)?;
+        Ok(repo.is_some_and(|repo| repo.purging))
     }
 
     async fn redact_letters(&self, open: &OpenPurges) -> Result<(), StoreError> {
@@ -170,7 +176,7 @@ impl UpkeepTask {
         number: u64,
         mut purge: PurgeRow,
     ) -> Result<Option<PurgeRow>, StoreError> {
-        let grace = self.settings.purge_grace.saturating_mul(2);
+        let grace = self.settings.purge_grace;
         while !purge.is_redacted(number) && !self.services.shutdown.has_begun() {
             let (store, repo) = (self.services.store.clone(), purge.repo);
             let (from, end) = (purge.upto.max(number), purge.rows_end);
@@ -179,8 +185,8 @@ impl UpkeepTask {
             })
             .await?;
             let at = self.when();
-            let deleted = purge.deleted_lived.unwrap_or_default();
-            let overdue = at.lived.since(deleted) >= grace;
+            let waited = |purged| at.lived.since(purged) >= grace;
+            let overdue = purge.purged_lived.is_none_or(waited);
             let frames = Vec::new();
             let part = Redaction {
                 purge: number,
@@ -354,7 +360,9 @@ impl RedactionScan {
             }
             let purges = row.repo.and_then(|repo| self.purges.get(&repo));
             let purge = purges.and_then(|of| of.iter().find(|number| **number > first));
-            let Some(purge) = purge.filter(|_| is_redactable(row.kind)) else {
+            // The rows of an earlier purge wait for the consumers of the log.
+            let wanted = is_redactable(row.kind) && !matches!(row.kind, LogKind::Purged(_));
+            let Some(purge) = purge.filter(|_| wanted) else {
                 continue;
             };
             let parts = found.entry(*purge).or_default();

@@ -4,11 +4,12 @@
 //! While the disk is almost full, the consumer that holds back the lowest number is overrun, then
 //! the next one, so that a consumer that has stopped does not stop the mirror.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::Time;
 use gapless_core::ledger::time::micros;
-use gapless_core::retain::{self, When};
+use gapless_core::retain::{self, Policies, When};
 use gapless_store::change::{Change, ConsumerChange, Upkeep};
 use gapless_store::error::StoreError;
 use gapless_store::table::audit::AuditAct;
@@ -21,8 +22,9 @@ const EXPIRED_PER_CHANGE: usize = ROWS_PER_READ / 10;
 /// The names of the reads of this module in the log.
 const EXPIRY_READ: &str = "looking for superseded records";
 const CONSUMER_READ: &str = "reading the consumers of the log";
-/// On a disk that stays almost full, the next consumer is overrun after this time.
-const OVERRUN_EVERY: Duration = Duration::from_secs(10);
+/// On a disk that stays almost full, the next consumer is overrun after this time: what the last one
+/// released has to be deleted and compacted first.
+const OVERRUN_EVERY: Duration = Duration::from_secs(60);
 
 impl UpkeepTask {
     pub(super) fn when(&self) -> When {
@@ -44,13 +46,35 @@ impl UpkeepTask {
         .await
     }
 
+    /// What the settings let go now; nothing while the clock is not believed. Rows whose frames are
+    /// still in the window stay: the firehose serves them, and a purge finds a frame by its row.
+    async fn policies(&self) -> Result<Policies, StoreError> {
+        let clock = &self.services.clock;
+        let mut policies = Policies {
+            versions: 0,
+            log: 0,
+        };
+        let keep = self.settings.keep_versions;
+        if clock.is_believed(keep) {
+            policies.versions = self.number_since(keep).await?;
+        }
+        if let Some(keep) = self.settings.keep_log
+            && clock.is_believed(keep)
+        {
+            let framed = self.services.store.frames();
+            let framed = framed.filter(|frames| frames.holds_any());
+            let framed = framed.map_or(u64::MAX, |frames| frames.oldest_seq());
+            policies.log = self.number_since(keep).await?.min(framed);
+        }
+        Ok(policies)
+    }
+
     /// Deletes superseded records that were kept long enough.
     pub(super) async fn expire_versions(&self) -> Result<(), StoreError> {
-        let keep = self.settings.keep_versions;
-        if !self.services.clock.is_believed(keep) {
+        let below = self.policies().await?.versions;
+        if below == 0 {
             return Ok(());
         }
-        let below = self.number_since(keep).await?;
         let mut from = Vec::new();
         loop {
             let store = self.services.store.clone();
@@ -59,7 +83,7 @@ impl UpkeepTask {
                 let view = store.view();
                 // Only to find fewer: the store decides with the consumers of the moment.
                 let consumers = view.consumers()?;
-                let policies = retain::Policies {
+                let policies = Policies {
                     versions: below,
                     log: 0,
                 };
@@ -91,19 +115,9 @@ impl UpkeepTask {
         }
     }
 
-    /// Trims rows from the front of the log that were kept long enough. Rows whose frames are still
-    /// in the window stay: the firehose serves them, and a purge finds a frame by its row.
+    /// Trims rows from the front of the log that were kept long enough.
     pub(super) async fn trim_log(&self) -> Result<(), StoreError> {
-        let Some(keep) = self.settings.keep_log else {
-            return Ok(());
-        };
-        if !self.services.clock.is_believed(keep) {
-            return Ok(());
-        }
-        let framed = self.services.store.frames();
-        let framed = framed.filter(|frames| frames.holds_any());
-        let framed = framed.map_or(u64::MAX, |frames| frames.oldest_seq());
-        let below = self.number_since(keep).await?.min(framed);
+        let below = self.policies().await?.log;
         let mut first = self.first_number().await?;
         while first < below && !self.services.shutdown.has_begun() {
             let at = self.when();
@@ -130,24 +144,29 @@ impl UpkeepTask {
 
     /// Overruns consumers that have not moved for longer than their hold, and reports every overrun.
     pub(super) async fn review_consumers(&self) -> Result<(), StoreError> {
-        let at = self.when();
-        self.write(Upkeep::ReviewConsumers { at }).await?;
+        let store = self.services.store.clone();
+        let consumers = blocking(&self.services.metrics, CONSUMER_READ, move || {
+            store.view().consumers()
+        });
+        if !consumers.await?.is_empty() {
+            let at = self.when();
+            self.write(Upkeep::ReviewConsumers { at }).await?;
+        }
         self.report_overruns().await
     }
 
-    /// Overruns the consumer that holds back the lowest number, while the disk is almost full, and
-    /// deletes what that releases.
+    /// Overruns the consumer that holds back the lowest number, while the disk is almost full and the
+    /// consumer holds what the settings would let go. The next pass deletes what that releases.
     pub(super) async fn relieve_disk(&self) -> Result<(), StoreError> {
         let lately = |at: Instant| at.elapsed() < OVERRUN_EVERY;
         if !self.services.disk.is_low() || self.relieved.lock().is_some_and(lately) {
             return Ok(());
         }
-        let store = self.services.store.clone();
+        let (store, policies) = (self.services.store.clone(), self.policies().await?);
         let next = blocking(&self.services.metrics, CONSUMER_READ, move || {
-            let view = store.view();
-            let (consumers, head) = (view.consumers()?, view.counters()?.next_seq);
+            let consumers = store.view().consumers()?;
             let rows = consumers.iter().map(|(key, row)| (*key, row));
-            Ok(retain::next_to_overrun(rows, head))
+            Ok(retain::next_to_overrun(rows, policies))
         });
         let Some(key) = next.await? else {
             return Ok(());
@@ -160,9 +179,8 @@ impl UpkeepTask {
             ..Change::default()
         };
         write(&self.services.store, change).await?;
-        self.report_overruns().await?;
-        self.expire_versions().await?;
-        self.trim_log().await
+        self.released.store(true, Ordering::Relaxed);
+        self.report_overruns().await
     }
 
     /// Begins to report overruns: those that are recorded from now on.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gapless_core::ledger::{Held, Repo, RepoId, account};
+use gapless_core::ledger::{Held, Lived, Repo, RepoId, account};
 use gapless_core::retain::When;
 use gapless_store::apply::is_redactable;
 use gapless_store::change::{Change, Redaction, Upkeep};
@@ -74,7 +74,10 @@ impl SimMirror {
         let row = self.purges().find(|(found, _)| *found == number);
         let (_, row) = row.expect("the purge is under way");
         if row.deleting.is_some() {
-            let at = world.now;
+            let at = When {
+                time: world.now,
+                lived: Lived(world.now.0),
+            };
             let part = Upkeep::DeletePurged { purge: number, at };
             self.write_upkeep(part);
             self.touched.insert(row.repo);

@@ -1,6 +1,6 @@
 //! Deletes what no reader of the log needs, and overruns readers that hold too long.
 
-use gapless_core::retain::{self, ConsumerKey};
+use gapless_core::retain::{self, ConsumerKey, Policies};
 use gapless_store::change::{Change, ConsumerChange, Upkeep};
 
 use super::SimMirror;
@@ -80,7 +80,14 @@ impl SimMirror {
         let rows = self.book.view().consumers();
         let rows = rows.expect("the double does not fail");
         let rows = rows.iter().map(|(key, row)| (*key, row));
-        let key = retain::next_to_overrun(rows, self.book.counters().next_seq)?;
+        let head = self.book.counters().next_seq;
+        let key = retain::next_to_overrun(
+            rows,
+            Policies {
+                versions: head,
+                log: head,
+            },
+        )?;
         let at = when(world);
         self.write_consumer(ConsumerChange::Overrun { key, at });
         self.book.events.count(LogEvent::DiskAlmostFull);

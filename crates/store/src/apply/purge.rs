@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use gapless_core::ledger::{Held, Repo, RepoId, Time};
+use gapless_core::retain::When;
 
 use super::append::push_log;
 use super::{ChangeEffects, RowChange, RowExtras};
@@ -59,7 +60,7 @@ fn new_purge(id: RepoId, repo: &Repo, at: Time) -> PurgeRow {
         did: repo.did.clone(),
         host: repo.host,
         deleted_at: repo.deleted_at,
-        deleted_lived: repo.deleted_lived,
+        purged_lived: None,
         purged_at: at,
         records: 0,
         bytes: 0,
@@ -103,7 +104,7 @@ pub(crate) fn record_purge(tx: &mut Tx, id: RepoId, at: Time) -> Result<(), Stor
 pub(super) fn delete_purged(
     tx: &mut Tx,
     number: u64,
-    at: Time,
+    at: When,
     effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let place = purge::key(number);
@@ -113,6 +114,7 @@ pub(super) fn delete_purged(
     let Some(deleting) = purge.deleting.take() else {
         return Ok(());
     };
+    purge.purged_lived.get_or_insert(at.lived);
     let stored = tx.read(Table::Repo, &key::repo(purge.repo), repo::decode)?;
     let repo = stored.filter(|row| row.repo.purging);
     let repo = repo.ok_or(Contradiction::NotPurging(number))?.repo;
@@ -141,7 +143,7 @@ pub(super) fn delete_purged(
                     lineage: repo.lineage,
                     last: !part.more,
                     ops: deletes(&part.rows),
-                    ..LogRow::new(LogKind::Purged(part.rows.len().max(1) as u64), at)
+                    ..LogRow::new(LogKind::Purged(part.rows.len().max(1) as u64), at.time)
                 };
                 push_log(tx, row);
                 purge.rows_end = tx.counters.next_seq;

@@ -28,9 +28,10 @@ pub struct PurgeRow {
     pub host: Option<HostId>,
     /// When its host, or the directory, first called the account deleted.
     pub deleted_at: Option<Time>,
-    /// The time lived through when that happened; `None` in a row of an earlier format.
-    pub deleted_lived: Option<Lived>,
     pub purged_at: Time,
+    /// The time lived through when the first part was deleted; `None` before, and in a row of an
+    /// earlier format.
+    pub purged_lived: Option<Lived>,
     pub records: u64,
     /// The bytes of the records and of everything else that was deleted with them.
     pub bytes: u64,
@@ -116,7 +117,7 @@ pub fn encode(purge: &PurgeRow) -> Vec<u8> {
         row.bytes(&deleting.upto);
     });
     row.number(purge.rows_end);
-    row.maybe(purge.deleted_lived, |row, lived| {
+    row.maybe(purge.purged_lived, |row, lived| {
         row.number(lived.0);
     });
     row.finish()
@@ -129,7 +130,7 @@ pub fn decode(bytes: &[u8]) -> Result<PurgeRow, RowFault> {
             did: Did::parse(row.text()?).map_err(|_| RowFault::Value("DID"))?,
             host: row.maybe(RowReader::host)?,
             deleted_at: row.maybe(RowReader::time)?,
-            deleted_lived: None,
+            purged_lived: None,
             purged_at: row.time()?,
             records: row.number()?,
             bytes: row.number()?,
@@ -146,7 +147,7 @@ pub fn decode(bytes: &[u8]) -> Result<PurgeRow, RowFault> {
         if version >= 2 {
             purge.deleting = row.maybe(read_deleting)?;
             purge.rows_end = row.number()?;
-            purge.deleted_lived = row.maybe(|row| Ok(Lived(row.number()?)))?;
+            purge.purged_lived = row.maybe(|row| Ok(Lived(row.number()?)))?;
         }
         Ok(purge)
     })
@@ -180,7 +181,7 @@ mod tests {
             finished_at in of(time()),
             compacted in any::<bool>(),
             deleting in of((any::<bool>(), prop::collection::vec(any::<u8>(), 0..20))),
-            (rows_end, deleted_lived) in (any::<u64>(), of(any::<u64>())),
+            (rows_end, purged_lived) in (any::<u64>(), of(any::<u64>())),
         ) {
             let [repo, records, bytes, others, upto, frames, rows, letters] = numbers;
             let row = PurgeRow {
@@ -188,7 +189,7 @@ mod tests {
                 did: Did::parse("did:plc:abcdefghijklmnopqrstuvwx").unwrap(),
                 host,
                 deleted_at,
-                deleted_lived: deleted_lived.map(Lived),
+                purged_lived: purged_lived.map(Lived),
                 purged_at,
                 records,
                 bytes,

@@ -11,9 +11,10 @@ use gapless_atp::mst;
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Account, Debt, DebtItem, DebtReason, Epoch, Head, Held, HostId, Parked, PriorState, Repo, Tick,
-    Time, Upstream, UpstreamId, UpstreamKind,
+    Account, Debt, DebtItem, DebtReason, Epoch, Head, Held, HostId, Lived, Parked, PriorState,
+    Repo, Tick, Time, Upstream, UpstreamId, UpstreamKind,
 };
+use gapless_core::retain::When;
 use gapless_store::Store;
 use gapless_store::change::{
     Change, ClaimEntry, DeadChange, EntryContent, HostChange, IdentityParts, LogEntry, RecordOp,
@@ -29,6 +30,11 @@ use gapless_store::table::parked::ParkedFrame;
 use crate::power::Dice;
 
 pub(crate) const REPOS: u64 = 24;
+const LATER: When = When {
+    time: Time(77),
+    lived: Lived(0),
+};
+
 const HOSTS: u32 = 3;
 const RECORDS: usize = 120;
 /// The parts of a purge: one of records, and some of superseded records.
@@ -230,7 +236,7 @@ impl Load {
         let part = Change {
             upkeep: Some(Upkeep::DeletePurged {
                 purge: store.durable_head().next_seq,
-                at: Time(77),
+                at: LATER,
             }),
             ..Change::default()
         };
@@ -472,7 +478,7 @@ impl Owner {
 
     /// More parts than there can be, and the end of the purge.
     fn go_on_purging(&mut self, purge: u64) -> Vec<Change> {
-        let at = Time(77);
+        let at = LATER;
         let part = || Change {
             upkeep: Some(Upkeep::DeletePurged { purge, at }),
             ..Change::default()

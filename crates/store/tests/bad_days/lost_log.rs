@@ -254,7 +254,10 @@ fn a_purge_whose_row_is_lost_begins_again_and_is_finished() {
     assert!(again > number && row.deleting.is_some());
     while model.follow(&store.view(), PageLimits::default()).unwrap() {}
     for _ in 0..3 {
-        let at = Time(77);
+        let at = When {
+            time: Time(77),
+            ..When::default()
+        };
         let upkeep = Some(Upkeep::DeletePurged { purge: again, at });
         store
             .write(Change {

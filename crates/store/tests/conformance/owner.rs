@@ -7,6 +7,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::mst;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Head, Held, Repo, Tick, Time, Upstream, UpstreamId, UpstreamKind};
+use gapless_core::retain::When;
 use gapless_store::change::{
     Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
     Subject, Upkeep, UpstreamChange,
@@ -167,7 +168,10 @@ pub(crate) fn entry(what: EntryContent) -> LogEntry {
 pub(crate) fn delete_purged(purge: u64) -> Change {
     upkeep(Upkeep::DeletePurged {
         purge,
-        at: Time(77),
+        at: When {
+            time: Time(77),
+            ..When::default()
+        },
     })
 }
 

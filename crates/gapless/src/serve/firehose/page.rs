@@ -219,14 +219,14 @@ impl FirehosePageBuilder<'_> {
         self.announced.insert(id, state);
     }
 
-    /// The repository, unless it is hidden.
+    /// The repository, unless it is hidden or being purged.
     fn visible_repo(&mut self, id: RepoId) -> Result<Option<&Repo>, StoreError> {
         use std::collections::hash_map::Entry;
         let found = match self.repos.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let repo = self.view.repo(id)?;
-                place.insert(repo.filter(|repo| !is_hidden(repo.account)))
+                place.insert(repo.filter(|repo| !is_hidden(repo.account) && !repo.purging))
             }
         };
         Ok(found.as_ref())

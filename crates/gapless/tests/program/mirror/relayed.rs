@@ -8,7 +8,7 @@ use gapless::config::Config;
 use gapless_atp::syntax::Did;
 use gapless_harness::proxy::Proxy;
 use gapless_harness::{PDS, Program, World, condition, network};
-use gapless_mirror::api::Inspect as _;
+use gapless_mirror::api::{Inspect as _, timestamp};
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
 use crate::EXE;
@@ -292,14 +292,23 @@ async fn deleted_behind_a_relay_is_purged_once_its_host_shows_the_others() {
 async fn purged_behind_a_relay(listed: bool) {
     let mut world = by_relay_without_grace(listed).await;
     let gone = world.did(0);
+    // Until a sweep has found them together, the others may have come to the host after it.
+    let known = timestamp(world.mirror().services().clock.time());
+    world
+        .until("it is swept", async |world: &World| {
+            let answer = world.answer(&gone).await;
+            condition(answer.evidence.swept_at > known, &answer)
+        })
+        .await;
     world
         .net
         .set_status(&gone, Status::Deleted)
         .expect("it is active");
     world
         .until("it is purged", async |world: &World| {
-            let all = world.purges().await;
-            condition(matches!(&all[..], [one] if one.did == gone.as_str()), &all)
+            let (all, answer) = (world.purges().await, world.answer(&gone).await);
+            let purged = matches!(&all[..], [one] if one.did == gone.as_str());
+            condition(purged && answer.records == Some(0), &(all, answer))
         })
         .await;
     let answer = world.answer(&gone).await;
