@@ -15,7 +15,7 @@ use gapless_core::retain::When;
 use gapless_store::change::{
     Change, EntryContent, LogEntry, RecordsKind, RepoChange, Subject, Upkeep,
 };
-use gapless_store::engine::KeyRange;
+use gapless_store::engine::{DiskSettings, KeyRange};
 use gapless_store::log_reader::{OpBytes, PageLimits, Walk, read_bytes, read_page};
 use gapless_store::table::Table;
 use gapless_store::table::key;
@@ -31,6 +31,10 @@ const LEAST: f64 = 0.4;
 const LEAST_BESIDE_TRIM: f64 = 0.95;
 /// The most memory of a purge above idle.
 const PURGE_BYTES: f64 = 64e6;
+/// What the engine may buffer of writes while the memory of a purge is measured.
+const ENGINE_BUFFER_BYTES: u64 = 16 << 20;
+/// The engine is flushed after so many parts of a purge, as upkeep does.
+const PARTS_PER_FLUSH: usize = 16;
 const RECORD_BYTES: usize = 320;
 const COMMIT_BYTES: usize = 210;
 const CHUNK: usize = 1_000;
@@ -67,8 +71,13 @@ pub(crate) fn run(report: &mut Report) {
 }
 
 fn open(folder: &Path) -> Arc<Store> {
+    open_with(folder, DiskSettings::default())
+}
+
+fn open_with(folder: &Path, engine: DiskSettings) -> Arc<Store> {
     let settings = Settings {
         min_free_disk_bytes: 1 << 30,
+        engine,
         ..Settings::default()
     };
     Arc::new(Store::open(folder, &settings).expect("it opens"))
@@ -256,10 +265,26 @@ fn purge(report: &mut Report, records: usize) {
     write_all(&store, changes.into_iter());
     store.close().expect("it closes");
     drop(store);
-    let store = open(folder.path());
+    // What the engine buffers of any write has a limit of its own, and is not the purge's.
+    let small = DiskSettings {
+        journal_bytes: ENGINE_BUFFER_BYTES,
+        ..DiskSettings::default()
+    };
+    let store = open_with(folder.path(), small);
     let mut row = last.and_then(|change| change.row).expect("a row");
     (row.held, row.account, row.purging) = (Held::Nothing, AccountState::Deleted, true);
     row.lineage += 1;
+    // The caches are full in a mirror that has run for a while.
+    let view = store.view();
+    for table in [Table::Record, Table::Log] {
+        let rows = view.raw().range(table, KeyRange::all());
+        assert!(
+            rows.map(|row| row.expect("it can be read").1.len())
+                .sum::<usize>()
+                > 0
+        );
+    }
+    drop(view);
     let idle = resident();
     let done = Arc::new(AtomicBool::new(false));
     let peak = Arc::new(AtomicU64::new(idle));
@@ -307,6 +332,10 @@ fn purge(report: &mut Report, records: usize) {
             },
         );
         parts += 1;
+        if parts % PARTS_PER_FLUSH == 0 {
+            let scourer = store.scourer().expect("on disk");
+            assert!(scourer.flush().expect("it is flushed"));
+        }
     }
     let seconds = start.elapsed().as_secs_f64();
     done.store(true, Ordering::Relaxed);

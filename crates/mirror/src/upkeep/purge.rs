@@ -23,6 +23,9 @@ use crate::upkeep::{UpkeepTask, report_error};
 /// The name of the reads of this module in the log.
 const PURGE_SEARCH: &str = "looking for repositories to purge";
 
+/// The engine is flushed after so many parts of a purge, which bounds the memory that a purge takes.
+const PARTS_PER_FLUSH: u32 = 16;
+
 /// What a search for repositories to purge found, by their DIDs.
 #[derive(Default)]
 struct Found {
@@ -118,7 +121,12 @@ impl UpkeepTask {
 
     /// Deletes what a purge has left to delete, and ends the purge.
     async fn continue_purge(&self, number: u64, mut purge: PurgeRow) -> Result<(), StoreError> {
+        let mut parts = 0_u32;
         while purge.deleting.is_some() {
+            parts += 1;
+            if parts.is_multiple_of(PARTS_PER_FLUSH) {
+                self.flush_engine().await?;
+            }
             if self.services.shutdown.has_begun() {
                 return Ok(());
             }
@@ -137,6 +145,18 @@ impl UpkeepTask {
             }
         });
         ended.await
+    }
+
+    /// Writes what the engine buffers into tables. Otherwise a large purge would fill its buffers.
+    async fn flush_engine(&self) -> Result<(), StoreError> {
+        let Some(scourer) = self.services.store.scourer() else {
+            return Ok(());
+        };
+        blocking(&self.services.metrics, "flushing amid a purge", move || {
+            Ok(scourer.flush()?)
+        })
+        .await?;
+        Ok(())
     }
 
     /// Reads the row of a purge, by the purge's first log number.
