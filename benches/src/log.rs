@@ -23,7 +23,10 @@ use gapless_store::{Settings, Store};
 
 use crate::measure::{best_of, cpu_time};
 use crate::report::{Figure, Report, Target};
-use crate::store::{Account, Dice, LiveSource, fresh_record, new_upstream, write_all};
+use crate::store::{
+    Account, CHUNK, COMMIT_BYTES, Dice, LiveSource, RECORD_BYTES, fresh_record, new_upstream,
+    snapshots, write_all,
+};
 
 /// The share of bare reads that a consumer must reach.
 const LEAST: f64 = 0.4;
@@ -35,9 +38,6 @@ const PURGE_BYTES: f64 = 64e6;
 const ENGINE_BUFFER_BYTES: u64 = 16 << 20;
 /// The engine is flushed after so many parts of a purge, as upkeep does.
 const PARTS_PER_FLUSH: usize = 16;
-const RECORD_BYTES: usize = 320;
-const COMMIT_BYTES: usize = 210;
-const CHUNK: usize = 1_000;
 /// Chunks of each repository.
 const CHUNKS: usize = 10;
 const MEGABYTE: f64 = 1e6;
@@ -54,7 +54,7 @@ pub(crate) fn run(report: &mut Report) {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    write_all(&store, snapshots(records, false).into_iter());
+    write_all(&store, snapshots(7, records, CHUNKS).into_iter());
     points_of(report, &store, points, "log/point recent");
     store.close().expect("it closes");
     drop(store);
@@ -81,35 +81,6 @@ fn open_with(folder: &Path, engine: DiskSettings) -> Arc<Store> {
         ..Settings::default()
     };
     Arc::new(Store::open(folder, &settings).expect("it opens"))
-}
-
-/// Snapshots of repositories of ten thousand records, or of a single one, in chunks.
-fn snapshots(records: usize, of_one: bool) -> Vec<Change> {
-    let mut dice = Dice(7);
-    let chunks = if of_one { records / CHUNK } else { CHUNKS };
-    let mut account = Account::new(0);
-    let mut commit = Vec::new();
-    let mut head = None;
-    let changes = (0..records / CHUNK).map(|number| {
-        if number % chunks == 0 {
-            account = Account::new(number);
-            commit = dice.bytes(COMMIT_BYTES);
-            head = Some(account.head(&commit));
-        }
-        let head = head.expect("the first chunk made it");
-        let ops = (0..CHUNK)
-            .map(|_| fresh_record(&mut account, dice.bytes(RECORD_BYTES)))
-            .collect();
-        let held = match (number + 1) % chunks {
-            0 => Held::Exactly(head),
-            _ => Held::Applying {
-                target: head,
-                from: None,
-            },
-        };
-        account.change(RecordsKind::Backfill, held, ops, commit.clone())
-    });
-    changes.collect()
 }
 
 /// The keys of all records in the order of the log.
@@ -260,7 +231,7 @@ fn print_rate(
 fn purge(report: &mut Report, records: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    let changes = snapshots(records, true);
+    let changes = snapshots(7, records, records / CHUNK);
     let last = changes.last().and_then(|change| change.repo.clone());
     write_all(&store, changes.into_iter());
     store.close().expect("it closes");

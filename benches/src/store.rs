@@ -45,13 +45,13 @@ const LEAST: f64 = 0.7;
 /// The most CPU time relative to the bare engine, for reading, checking, encoding and two more
 /// threads: an alarm, not a goal.
 const MOST_CPU: f64 = 4.0;
-const RECORD_BYTES: usize = 320;
+pub(crate) const RECORD_BYTES: usize = 320;
 /// The signed commit: DID, rev, data, signature.
-const COMMIT_BYTES: usize = 210;
+pub(crate) const COMMIT_BYTES: usize = 210;
 /// A frame with one record, the commit, and the nodes on the way to it.
 const LIVE_FRAME_BYTES: usize = 2_000;
 const REPOS: usize = 2_000;
-const CHUNK: usize = 1_000;
+pub(crate) const CHUNK: usize = 1_000;
 const IDLE_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(report: &mut Report) {
@@ -589,13 +589,20 @@ pub(crate) fn fresh_record(account: &mut Account, bytes: Vec<u8>) -> RecordOp {
 
 /// Snapshots of ten thousand records, in chunks.
 fn backfill_load(records: usize) -> Load {
-    let mut dice = Dice(2);
     let each = (10 * CHUNK).min(records);
-    let chunks = each / CHUNK;
+    Load {
+        before: Vec::new(),
+        timed: snapshots(2, records, each / CHUNK),
+    }
+}
+
+/// Snapshots in chunks, of `chunks` chunks each.
+pub(crate) fn snapshots(seed: u64, records: usize, chunks: usize) -> Vec<Change> {
+    let mut dice = Dice(seed);
     let mut account = Account::new(0);
     let mut commit = Vec::new();
     let mut head = None;
-    let timed = (0..records / CHUNK).map(move |number| {
+    let changes = (0..records / CHUNK).map(|number| {
         if number % chunks == 0 {
             account = Account::new(number);
             commit = dice.bytes(COMMIT_BYTES);
@@ -614,8 +621,5 @@ fn backfill_load(records: usize) -> Load {
         };
         account.change(RecordsKind::Backfill, held, ops, commit.clone())
     });
-    Load {
-        before: Vec::new(),
-        timed: timed.collect(),
-    }
+    changes.collect()
 }

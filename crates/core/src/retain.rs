@@ -129,9 +129,12 @@ impl Consumer {
         self.set_position(next, holds_from, head, at)
     }
 
-    /// Sets the position to a number before or after the present one.
+    /// Sets the position to any number, as an operator orders: that ends an overrun in any case.
     pub fn seek(&mut self, next: u64, head: u64, at: When) -> Result<(), PositionError> {
-        self.set_position(next, next, head, at)
+        self.set_position(next, next, head, at)?;
+        self.moved = at;
+        self.overrun = false;
+        Ok(())
     }
 
     fn set_position(
@@ -337,6 +340,9 @@ mod tests {
         assert!(stuck.overrun);
         assert_eq!(stuck.advance(20, 30, 100, when(7)), Ok(()));
         assert!(!stuck.overrun, "it needs less than before");
+        stuck.overrun = true;
+        assert_eq!(stuck.seek(20, 100, when(8)), Ok(()));
+        assert!(!stuck.overrun, "an operator has ordered it");
     }
 
     #[test]

@@ -163,8 +163,11 @@ impl UpkeepTask {
                 self.log_state();
             }
             if self.pause().await {
-                // The store may be closed already: the next start goes on from the last value.
-                let _ = self.write_lived().await;
+                match self.write_lived().await {
+                    // The next start goes on from the last value.
+                    Ok(()) | Err(StoreError::Closed) => {}
+                    Err(error) => report_error(services, error),
+                }
                 return;
             }
         }

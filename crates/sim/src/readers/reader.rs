@@ -35,7 +35,7 @@ pub enum BeginBy {
 
 /// What a reader does next.
 #[derive(Debug, Clone)]
-enum Stage {
+enum ReaderStage {
     /// Registers.
     Begin,
     /// Begins again by a walk, because the log was trimmed past it.
@@ -54,7 +54,7 @@ enum Stage {
 /// Everything that a reader keeps with its effects.
 #[derive(Debug, Clone)]
 struct State {
-    stage: Stage,
+    stage: ReaderStage,
     model: LogModel,
     /// From this number on, the reader has held everything since it was logged.
     held_from: u64,
@@ -94,7 +94,7 @@ impl Reader {
             needs,
             hold,
             state: State {
-                stage: Stage::Begin,
+                stage: ReaderStage::Begin,
                 model: LogModel::from_the_beginning(),
                 held_from: 0,
             },
@@ -117,11 +117,11 @@ impl Reader {
     /// What the reader does next, for the trace.
     pub(super) fn label(&self) -> String {
         let stage = match &self.state.stage {
-            Stage::Begin => "registers",
-            Stage::BeginAgain => "begins again",
-            Stage::Hold { .. } => "waits for its position",
-            Stage::Walk(_) => "walks",
-            Stage::Follow => "reads",
+            ReaderStage::Begin => "registers",
+            ReaderStage::BeginAgain => "begins again",
+            ReaderStage::Hold { .. } => "waits for its position",
+            ReaderStage::Walk(_) => "walks",
+            ReaderStage::Follow => "reads",
         };
         format!("{} {stage} at {}", self.name(), self.next())
     }
@@ -134,7 +134,8 @@ impl Reader {
 
     /// Whether the reader has read everything that is published.
     pub(super) fn is_at_head(&self, mirror: &SimMirror) -> bool {
-        matches!(self.state.stage, Stage::Follow) && self.next() == head(mirror.book.published())
+        matches!(self.state.stage, ReaderStage::Follow)
+            && self.next() == head(mirror.book.published())
     }
 
     /// Takes the next step.
@@ -145,28 +146,28 @@ impl Reader {
         rng: &mut Rng,
         counts: &mut KindCounts,
     ) -> Result<(), Broken> {
-        match std::mem::replace(&mut self.state.stage, Stage::Follow) {
-            Stage::Begin => self.register(world, mirror),
-            Stage::BeginAgain => {
+        match std::mem::replace(&mut self.state.stage, ReaderStage::Follow) {
+            ReaderStage::Begin => self.register(world, mirror),
+            ReaderStage::BeginAgain => {
                 // The position that ends the overrun comes first.
                 let next = head(mirror.book.published()).max(self.next());
                 self.state.model.next = next;
                 let batch = self.write_position(world, mirror);
                 let by = BeginBy::Walk;
-                self.state.stage = Stage::Hold { batch, by };
+                self.state.stage = ReaderStage::Hold { batch, by };
                 self.save(batch);
             }
-            Stage::Hold { batch, by } => self.begin(mirror, batch, by),
-            Stage::Walk(mut walk) => {
+            ReaderStage::Hold { batch, by } => self.begin(mirror, batch, by),
+            ReaderStage::Walk(mut walk) => {
                 let view = mirror.book.published();
                 let part = walk.next_part(view).expect("the double does not fail");
                 if let Some(part) = part {
                     self.state.model.take_part(&part);
-                    self.state.stage = Stage::Walk(walk);
+                    self.state.stage = ReaderStage::Walk(walk);
                 }
                 self.report_now_and_then(world, mirror, rng);
             }
-            Stage::Follow => self.read(world, mirror, rng, counts)?,
+            ReaderStage::Follow => self.read(world, mirror, rng, counts)?,
         }
         self.compare(mirror)
     }
@@ -195,7 +196,7 @@ impl Reader {
             log: None,
         });
         let by = self.begin_by;
-        self.state.stage = Stage::Hold { batch, by };
+        self.state.stage = ReaderStage::Hold { batch, by };
         self.save(batch);
     }
 
@@ -203,7 +204,7 @@ impl Reader {
     fn begin(&mut self, mirror: &mut SimMirror, batch: u64, by: BeginBy) {
         let view = mirror.book.published();
         if counters(view).0 < batch {
-            self.state.stage = Stage::Hold { batch, by };
+            self.state.stage = ReaderStage::Hold { batch, by };
             return;
         }
         match by {
@@ -212,7 +213,7 @@ impl Reader {
             BeginBy::Walk => {
                 let walk = Walk::begin(view).expect("the double does not fail");
                 self.state.model = LogModel::begin_walk(&walk);
-                self.state.stage = Stage::Walk(walk);
+                self.state.stage = ReaderStage::Walk(walk);
                 mirror.book.events.count(LogEvent::BegunByWalk);
             }
         }
@@ -245,7 +246,7 @@ impl Reader {
                 }
                 mirror.book.events.count(LogEvent::TrimmedPast);
                 self.restarts += 1;
-                self.state.stage = Stage::BeginAgain;
+                self.state.stage = ReaderStage::BeginAgain;
                 return Ok(());
             }
             Err(error) => return broken("R1 (missing)", format!("{}: {error}", self.name())),
@@ -373,7 +374,7 @@ impl Reader {
     pub(super) fn seek(&mut self, world: &World, mirror: &mut SimMirror, rng: &mut Rng) -> bool {
         let first = mirror.book.published().first_log_number();
         let first = first.expect("the double does not fail");
-        if !matches!(self.state.stage, Stage::Follow) || first >= self.next() {
+        if !matches!(self.state.stage, ReaderStage::Follow) || first >= self.next() {
             return false;
         }
         let to = rng.between(first, self.next() - 1);
@@ -389,7 +390,7 @@ impl Reader {
     pub(super) fn restart(&mut self, mirror: &mut SimMirror, survived: u64) {
         let row = self.row(mirror);
         self.compared_at = None;
-        if matches!(self.state.stage, Stage::Walk(_)) {
+        if matches!(self.state.stage, ReaderStage::Walk(_)) {
             mirror.book.events.count(LogEvent::CrashedInWalk);
         }
         if self.effects == Effects::InStore {
@@ -406,23 +407,23 @@ impl Reader {
             mirror.book.events.count(LogEvent::AheadOfItsRow);
         }
         if row.is_none() {
-            if !matches!(self.state.stage, Stage::Begin) {
+            if !matches!(self.state.stage, ReaderStage::Begin) {
                 mirror.book.events.count(LogEvent::RegisteredAgain);
             }
             self.register_again();
-        } else if let Stage::Hold { batch, by } = self.state.stage
+        } else if let ReaderStage::Hold { batch, by } = self.state.stage
             && batch > survived
         {
             self.state.stage = match by {
-                BeginBy::Walk => Stage::BeginAgain,
-                BeginBy::FirstNumber => Stage::Follow,
+                BeginBy::Walk => ReaderStage::BeginAgain,
+                BeginBy::FirstNumber => ReaderStage::Follow,
             };
         }
     }
 
     fn blank(&self) -> State {
         State {
-            stage: Stage::Begin,
+            stage: ReaderStage::Begin,
             model: LogModel::from_the_beginning(),
             held_from: 0,
         }
@@ -431,12 +432,12 @@ impl Reader {
     /// Registers where the reader was, because its row is lost. A walk begins again.
     fn register_again(&mut self) {
         self.begin_by = match self.state.stage {
-            Stage::Follow => BeginBy::FirstNumber,
-            Stage::Walk(_) | Stage::BeginAgain => BeginBy::Walk,
-            Stage::Begin => self.begin_by,
-            Stage::Hold { by, .. } => by,
+            ReaderStage::Follow => BeginBy::FirstNumber,
+            ReaderStage::Walk(_) | ReaderStage::BeginAgain => BeginBy::Walk,
+            ReaderStage::Begin => self.begin_by,
+            ReaderStage::Hold { by, .. } => by,
         };
-        self.state.stage = Stage::Begin;
+        self.state.stage = ReaderStage::Begin;
     }
 
     /// Forgets states that no crash can lead back to: all but the last of those up to this batch.
